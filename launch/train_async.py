@@ -31,11 +31,6 @@ def _join() -> coordinator.Coordinator:
   from seedrl_jax.workers import coordinator as workers_lib
 
   config, told = train.CONFIG.value, children.told()
-  # Acting and learning take turns on the worker's one processor; only Reverb
-  # needs threads.
-  config.deterministic = (
-    config.replay.backend != 'reverb' and not config.replay.address
-  )
   if told and told['replay_address']:
     config.replay.address = told['replay_address']
   folder = workdir.Workdir(train.WORKDIR.value)

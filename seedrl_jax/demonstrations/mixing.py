@@ -18,33 +18,32 @@ def is_configured(config: ml_collections.ConfigDict) -> bool:
 
 
 def run_tables(
-  config: ml_collections.ConfigDict,
+  config: ml_collections.ConfigDict, unroll_table: table_configs.TableConfig
 ) -> list[table_configs.TableConfig]:
-  """Returns the configs of all tables of a run, the unrolls' first.
+  """Returns the configs of all tables of a run, `unroll_table` first.
 
   Raises:
     ValueError: if the configuration of demonstrations is invalid.
   """
-  own = table_configs.table_config(config)
   section = config.demonstrations
   if not (section.fraction or section.path):
-    return [own]
+    return [unroll_table]
   if not 0 < section.fraction < 1:
     raise _bad_fraction(
       config,
       'give a number above 0 and below 1, as 0.25, if there are demonstrations',
     )
-  if not isinstance(own, table_configs.ReplayConfig):
+  if not isinstance(unroll_table, table_configs.ReplayConfig):
     raise _bad_fraction(
       config,
       'a fifo queue cannot be mixed with demonstrations; take '
       '--config.replay.sampler=prioritized or uniform',
     )
-  return [own, _demonstrations_config(config, own)]
+  return [unroll_table, _demonstrations_config(config, unroll_table)]
 
 
 def _demonstrations_config(
-  config: ml_collections.ConfigDict, own: table_configs.ReplayConfig
+  config: ml_collections.ConfigDict, unroll_table: table_configs.ReplayConfig
 ) -> table_configs.ReplayConfig:
   """Returns a table config like the run's own, but without a ratio."""
   section = config.demonstrations
@@ -64,10 +63,10 @@ def _demonstrations_config(
     max_size = folder.read_manifest(section.path).sequences
   return table_configs.ReplayConfig(
     name=folder.TABLE,
-    sampler=own.sampler,
+    sampler=unroll_table.sampler,
     max_size=max_size,
     samples_per_insert=0.0,
-    priority_exponent=own.priority_exponent,
+    priority_exponent=unroll_table.priority_exponent,
     # Sequences are inserted one by one.
     block_width=1,
   )

@@ -4,13 +4,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import ml_collections
 
-from seedrl_jax.agents import base
 from seedrl_jax.learner import learner as learner_lib
-from seedrl_jax.learner import update
-from seedrl_jax.replay import base as replay
+from seedrl_jax.learner import placement, update
 from seedrl_jax.runtime import threads
 
 
@@ -67,16 +64,12 @@ class Coordinator:
   Attributes:
     index: of this host; host 0 writes what is written once.
     count: number of hosts.
-    divides_batch: whether the hosts share `batch_size`; else each has its own.
-    num_models: hosts, the last ones, without environments.
     failures: after `end`, sentences about other hosts that failed.
     agreed: after `end`, whether all hosts can save a last checkpoint.
   """
 
   index = 0
   count = 1
-  divides_batch = True
-  num_models = 0
   failures: Sequence[str] = ()
   agreed = True
 
@@ -88,15 +81,9 @@ class Coordinator:
   def check_start(self, config: ml_collections.ConfigDict) -> None:
     """Raises `HostsMismatch` if the hosts were not all started alike."""
 
-  def devices(self) -> Sequence[jax.Device]:
-    """Returns the devices of this host's part; none: all that JAX has."""
-    return ()
-
-  def make_updater(
-    self, agent: base.Agent, devices: Sequence[jax.Device]
-  ) -> update.Updater:
-    """Returns what updates the agent's state on training devices."""
-    return update.Updater(agent, devices)
+  def placement(self) -> placement.Placement:
+    """Returns this host's share of the run; call it after `check_start`."""
+    return placement.Placement(self.index, self.count)
 
   def share(
     self, record: dict[str, Any], state: update.LearnerState
@@ -104,19 +91,21 @@ class Coordinator:
     """Returns the record and state of host 0; needs no shared disk."""
     return record, state
 
-  def opened(self, store: replay.TrajectoryStore) -> None:
-    """Takes this host's store, which others may use, too."""
-
   def compile(
     self,
     connect: Callable[[], None],
     compile_update: Callable[[], None],
     wanted: bool,
+    replay_address: str = '',
   ) -> None:
     """Compiles the update on all hosts; raises `HostLost` if one is gone.
 
-    `connect` joins all training devices. `wanted` is False if this host will
-    not update; several hosts compile all the same.
+    Args:
+      connect: joins all training devices.
+      compile_update: compiles on this host.
+      wanted: False if this host will not update. Several hosts compile even so.
+      replay_address: of the store's server, which others may use; '' if it has
+        none.
     """
     if wanted:
       compile_update()
@@ -134,10 +123,6 @@ class Coordinator:
       ParametersDiffer: if the hosts' parameters differ.
     """
     yield lambda ready, save_due: Decision(ready, save_due, figures.progress())
-
-  def is_ahead(self) -> bool:
-    """Whether this host must wait for others before its next update."""
-    return False
 
   def must_stop(self) -> bool:
     """Whether a host asked all to stop; raises `HostLost` if one is gone."""

@@ -105,8 +105,9 @@ class SeveralHosts(coordinator.Coordinator):
     connect: Callable[[], None],
     compile_update: Callable[[], None],
     wanted: bool,
+    replay_address: str = '',
   ) -> None:
-    del wanted
+    del wanted, replay_address
     self._votes.gather('compile')
     with self._finding_loss():
       connect()

@@ -59,8 +59,9 @@ def list_programs(setup: setup_lib.Setup) -> Iterator[update.Program]:
   state = update.LearnerState(agent.state_shapes(), step, key)
   unroll = setup_lib.unroll_spec(setup)
   batch = specs.blank_batch(unroll, setup.batch_width)
-  count = len(setup.updater.devices)
-  yield from setup.updater.programs(
+  devices = setup.updater.devices
+  count = len(devices)
+  yield from update.PmapStep(agent, devices).programs(
     _leading(count, state), _leading(count, batch)
   )
   device = setup.topology.inference[0]

@@ -133,11 +133,12 @@ class Learner:
       NonFiniteError: if an earlier update was not finite.
     """
     self._record_lag(item)
-    self._state, output, params = self._updater(
-      self._state, item.batch, progress
+    result = self._updater(self._state, item.batch, progress)
+    self._state = result.state
+    self._dispatched += result.num_steps
+    self._pending.append(
+      _Pending(self._dispatched, item, result.output, result.params)
     )
-    self._dispatched = self._updater.version_after(self._dispatched)
-    self._pending.append(_Pending(self._dispatched, item, output, params))
     while len(self._pending) > 1 or (self._pending and self._is_done()):
       self._finish_oldest()
 

@@ -5,7 +5,7 @@ Devices may be of several hosts: each places and reads only what is on its own.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -62,12 +62,119 @@ class Program(NamedTuple):
   calls: int = 1
 
 
+class UpdateResult(NamedTuple):
+  """What an update returns.
+
+  Attributes:
+    state: the next state, or the same if the update was not finite.
+    output: only its `priorities` lead with `[D]`.
+    params: acting parameters, in buffers that no update donates.
+    num_steps: optimiser steps since the parameters of the last update.
+  """
+
+  state: LearnerState
+  output: base.UpdateOutput
+  params: base.Params
+  num_steps: int
+
+
+class GradientStep(Protocol):
+  """How a batch changes an agent's state, and where that state is.
+
+  A step may keep the state, or a part of it, outside of the training devices.
+  """
+
+  def device_state(self, state: LearnerState) -> LearnerState:
+    """Returns what the training devices keep of a state."""
+
+  def whole_state(self, state: LearnerState) -> LearnerState:
+    """Returns a whole state, on the host, from what a device keeps of it."""
+
+  def __call__(
+    self, state: LearnerState, batch: types.Batch, progress: float
+  ) -> UpdateResult:
+    """See `Updater.__call__`."""
+
+  def rehearse(self, state: LearnerState, batch: types.Batch) -> base.Params:
+    """Runs all programs of an update without an effect; may donate `state`.
+
+    Returns acting parameters.
+    """
+
+  def metrics(self) -> dict[str, float]:
+    """Returns metrics of the updates, in addition to the agent's."""
+
+
+class PmapStep:
+  """Runs the agent's `update` on all training devices; implements the step."""
+
+  def __init__(self, agent: base.Agent, devices: Sequence[jax.Device]):
+    self._num_steps = agent.updates_per_batch
+    self._update = _on_all(agent, devices)
+
+  def device_state(self, state: LearnerState) -> LearnerState:
+    return state
+
+  def whole_state(self, state: LearnerState) -> LearnerState:
+    return state
+
+  def __call__(
+    self, state: LearnerState, batch: types.Batch, progress: float
+  ) -> UpdateResult:
+    update: Any = self._update
+    # Each micro-batch gets its own key, split from that of `state`.
+    key = [None] if isinstance(update, base.UpdateInPieces) else []
+    result = update(state, batch, *key, np.float32(progress))
+    return UpdateResult(*result, self._num_steps)
+
+  def rehearse(self, state: LearnerState, batch: types.Batch) -> base.Params:
+    return self(state, batch, 0.0).params
+
+  def metrics(self) -> dict[str, float]:
+    return {}
+
+  def programs(self, state: Any, batch: Any) -> list[Program]:
+    """Returns what an update calls, in order.
+
+    `state` and `batch` are shapes, with the leading `[D]`.
+    """
+    progress = jax.ShapeDtypeStruct((), jnp.float32)
+    if not isinstance(self._update, base.UpdateInPieces):
+      return [Program('update', self._update, (state, batch, progress), 0)]
+    steps = self._update
+    total, pieces = jax.eval_shape(steps.cut, state, batch, None)
+    _, result = jax.eval_shape(steps.accumulate, total, state, pieces[0])
+    results = [result] * len(pieces)
+    return [
+      Program('update: cut', steps.cut, (state, batch, None)),
+      Program(
+        'update: accumulate',
+        steps.accumulate,
+        (total, state, pieces[0]),
+        0,
+        len(pieces),
+      ),
+      Program(
+        'update: finish', steps.finish, (state, total, results, progress), 0
+      ),
+    ]
+
+
 class Updater:
   """Runs an agent's updates on a set of training devices."""
 
-  def __init__(self, agent: base.Agent, devices: Sequence[jax.Device]):
-    """`devices` are those of all hosts, in the same order on each."""
+  def __init__(
+    self,
+    agent: base.Agent,
+    devices: Sequence[jax.Device],
+    step: GradientStep | None = None,
+  ):
+    """`devices` are those of all hosts, in the same order on each.
+
+    The default `step` is a `PmapStep`.
+    """
     self.agent = agent
+    self.step: GradientStep = step or PmapStep(agent, devices)
     self._devices = tuple(devices)
     own = jax.process_index()
     self._local = tuple(d for d in devices if d.process_index == own)
@@ -77,7 +184,6 @@ class Updater:
     self._sharding = NamedSharding(
       Mesh(np.array(self._devices), (base.AXIS,)), PartitionSpec(base.AXIS)
     )
-    self._update = _on_all(agent, self._devices)
 
   @property
   def devices(self) -> tuple[jax.Device, ...]:
@@ -92,7 +198,10 @@ class Updater:
   def replicate(self, state: LearnerState) -> LearnerState:
     """Puts a state without device axis on every training device."""
     count = len(self._local)
-    return jax.tree.map(lambda x: self._place([np.asarray(x)] * count), state)
+    return jax.tree.map(
+      lambda x: self._place([np.asarray(x)] * count),
+      self.step.device_state(state),
+    )
 
   def _place(self, rows: Sequence[np.ndarray]) -> jax.Array:
     """Makes a global array from one row for each of this host's devices."""
@@ -140,66 +249,24 @@ class Updater:
 
   def __call__(
     self, state: LearnerState, batch: types.Batch, progress: float
-  ) -> tuple[LearnerState, base.UpdateOutput, base.Params]:
+  ) -> UpdateResult:
     """Runs one update.
 
     Args:
       state: is donated; do not use it again.
       batch: as returned by `shard`.
       progress: of the run, in [0, 1]; the same on all hosts.
-
-    Returns:
-      the next state, or the same if not finite; the output, of which only
-      `priorities` lead with `[D]`; and acting parameters that no update
-      donates.
     """
-    update: Any = self._update
-    # Each micro-batch gets its own key, split from that of `state`.
-    key = [None] if isinstance(update, base.UpdateInPieces) else []
-    return update(state, batch, *key, np.float32(progress))
+    return self.step(state, batch, progress)
 
   def compile(self, state: LearnerState, batch: types.Batch) -> base.Params:
     """Runs the update on a copy of the state; returns acting parameters."""
     copied = self.replicate(self.host_state(state))
-    return jax.block_until_ready(self(copied, batch, 0.0))[2]
+    return jax.block_until_ready(self.step.rehearse(copied, batch))
 
   def host_state(self, state: LearnerState) -> LearnerState:
-    """Fetches a state from this host's first device, without device axis."""
-    return host_state(state)
-
-  def version_after(self, version: int) -> int:
-    """Returns the parameters' version after an update of those before."""
-    return version + self.agent.updates_per_batch
-
-  def metrics(self) -> dict[str, float]:
-    """Returns metrics of the updates, beside those of the agent."""
-    return {}
-
-  def programs(self, state: Any, batch: Any) -> list[Program]:
-    """Returns what an update calls, in order.
-
-    `state` and `batch` are shapes, with the leading `[D]`.
-    """
-    progress = jax.ShapeDtypeStruct((), jnp.float32)
-    if not isinstance(self._update, base.UpdateInPieces):
-      return [Program('update', self._update, (state, batch, progress), 0)]
-    steps = self._update
-    total, pieces = jax.eval_shape(steps.cut, state, batch, None)
-    _, result = jax.eval_shape(steps.accumulate, total, state, pieces[0])
-    results = [result] * len(pieces)
-    return [
-      Program('update: cut', steps.cut, (state, batch, None)),
-      Program(
-        'update: accumulate',
-        steps.accumulate,
-        (total, state, pieces[0]),
-        0,
-        len(pieces),
-      ),
-      Program(
-        'update: finish', steps.finish, (state, total, results, progress), 0
-      ),
-    ]
+    """Fetches the whole state to the host, without device axis."""
+    return self.step.whole_state(host_state(state))
 
 
 def _on_all(

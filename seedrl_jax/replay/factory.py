@@ -21,12 +21,14 @@ def make_store(
   overlap: int = 1,
   folder: str | None = None,
   begin_with: str | None = None,
+  lock_step: bool = False,
 ) -> base.TrajectoryStore:
   """Returns the store of a run.
 
   Args:
     tables: the rules of its tables, those of `table_config` first.
     unroll_spec, block_width, overlap: see `EmbeddedStore`.
+    lock_step: whether acting and learning take turns; needs the embedded store.
     folder: for a Reverb server's files; None: a temporary one.
     begin_with: see `OwnServer`.
 
@@ -35,7 +37,10 @@ def make_store(
   """
   # Raises if the table cannot give such batches.
   tables[0].num_blocks(config.batch_size, None, block_width)
-  make_location = _choose_server(config, tables[0], folder, begin_with)
+  make_location = None
+  _check_backend(config, lock_step)
+  if not (lock_step or _is_embedded(config, tables[0])):
+    make_location = _choose_server(config, folder, begin_with)
   if make_location is None:
     return embedded.EmbeddedStore(
       tables, unroll_spec, block_width, config.seed, overlap
@@ -56,15 +61,11 @@ def make_store(
 
 def _choose_server(
   config: ml_collections.ConfigDict,
-  table: table_configs.TableConfig,
   folder: str | None,
   begin_with: str | None,
 ) -> store.MakeLocation | None:
-  """Returns a maker of the Reverb server; None for the embedded store."""
-  _check_backend(config)
+  """Returns a maker of the Reverb server; None if it cannot be had here."""
   chosen, address = config.replay.backend, config.replay.address
-  if _is_embedded(config, table):
-    return None
   patience = config.replay.patience
   if address:
     _check_address(address)
@@ -89,9 +90,9 @@ def _choose_server(
   )
 
 
-def _check_backend(config: ml_collections.ConfigDict) -> None:
+def _check_backend(config: ml_collections.ConfigDict, lock_step: bool) -> None:
   chosen, address = config.replay.backend, config.replay.address
-  if config.deterministic and (chosen == 'reverb' or address):
+  if lock_step and (chosen == 'reverb' or address):
     raise ValueError(
       '--config.deterministic=True: a Reverb server answers when it likes; '
       'take --config.replay.backend=embedded, without an address.'
@@ -101,9 +102,7 @@ def _check_backend(config: ml_collections.ConfigDict) -> None:
       f'--config.replay.address={address}: the embedded store has no server; '
       'take --config.replay.backend=reverb.'
     )
-  if config.actors.local_inference and (
-    chosen == 'embedded' or config.deterministic
-  ):
+  if config.actors.local_inference and (chosen == 'embedded' or lock_step):
     raise ValueError(
       '--config.actors.local_inference=True: actors that act themselves need '
       'Reverb; take --config.replay.backend=reverb, without '
@@ -118,8 +117,6 @@ def _is_embedded(
   replay = config.replay
   if replay.backend != 'auto':
     return replay.backend == 'embedded'
-  if config.deterministic:
-    return True
   needs_reverb = replay.address or config.actors.local_inference
   is_queue = isinstance(table, table_configs.QueueConfig)
   # A client in Python takes about a millisecond to read an item.

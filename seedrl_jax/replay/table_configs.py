@@ -94,7 +94,7 @@ class ReplayConfig:
     Args:
       batch_width: unrolls of a batch per training device.
       num_envs: of the smallest stream.
-      lock_step: whether the run is deterministic.
+      lock_step: whether acting and learning take turns.
     """
     # In lock step, nothing is sampled between the blocks of one step, so the
     # ratio would admit only the first. Otherwise, a block that takes every
@@ -128,10 +128,15 @@ def _bad(field: str, value: object, fix: str) -> ValueError:
   return ValueError(f'--config.replay.{field}={value}: {fix}.')
 
 
-def table_config(config: ml_collections.ConfigDict) -> TableConfig:
-  """Returns the rules of the run's table; a ValueError names the wrong flag."""
+def table_config(
+  config: ml_collections.ConfigDict, lock_step: bool = False
+) -> TableConfig:
+  """Returns the rules of the run's table; a ValueError names the wrong flag.
+
+  In `lock_step`, acting and learning take turns.
+  """
   if config.replay.sampler == 'fifo':
-    return _queue_config(config)
+    return _queue_config(config, lock_step)
   replay = config.replay
   if replay.max_size is None:
     fix = f'a {replay.sampler} table needs it, in unrolls (as 100000)'
@@ -151,7 +156,9 @@ def table_config(config: ml_collections.ConfigDict) -> TableConfig:
   )
 
 
-def _queue_config(config: ml_collections.ConfigDict) -> QueueConfig:
+def _queue_config(
+  config: ml_collections.ConfigDict, lock_step: bool
+) -> QueueConfig:
   for field in ('max_times_sampled', 'samples_per_insert', 'min_size'):
     value = config.replay[field]
     if value != 1:
@@ -159,7 +166,7 @@ def _queue_config(config: ml_collections.ConfigDict) -> QueueConfig:
       raise _bad(field, value, fix)
   two_batches = 2 * config.batch_size
   max_size = config.replay.max_size
-  if config.deterministic:
+  if lock_step:
     # Nothing is sampled while a step completes unrolls of all environments.
     max_size = max(max_size or 0, config.env.num_envs + two_batches)
   return QueueConfig(TABLE, two_batches if max_size is None else max_size)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import ml_collections
 
+from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.run import layout
 
 # Batches. The importance weights of older steps leave little to learn from.
@@ -61,25 +62,26 @@ class Prediction(NamedTuple):
 def predict(
   config: ml_collections.ConfigDict,
   plans: Sequence[layout.StreamPlan],
-  host: layout.HostIndex,
+  placement: placement_lib.Placement,
+  lock_step: bool,
   num_training: int,
   updates_per_batch: int,
 ) -> Prediction | None:
-  """Returns the lag to expect; None of a replay and of asynchronous workers.
+  """Returns the expected lag; None for a replay, and without a shared batch.
 
   Args:
-    config: of this host, and `plans`.
-    num_training: training devices of all hosts.
+    config: of this process, and `plans`.
+    num_training: training devices of all processes.
     updates_per_batch: optimiser steps.
   """
-  if config.replay.sampler != 'fifo' or not host.divides_batch:
+  if config.replay.sampler != 'fifo' or not placement.shares_batch:
     return None
   learner, size = config.learner, config.batch_size
   num_envs = sum(plan.num_train for plan in plans)
   # Waits that grow with the batch, in batches, and others, in unrolls.
   ahead = (learner.publish_period - 1) / updates_per_batch
   unrolls = num_envs
-  if config.deterministic:
+  if lock_step:
     # Acts only when nothing is left to train on.
     ahead -= 1
   else:
@@ -95,7 +97,7 @@ def predict(
   if room > 0:
     # What an update must divide by.
     pieces = num_training * learner.micro_batches * config.get('minibatches', 1)
-    better = math.ceil(host.count * unrolls / room / pieces) * pieces
+    better = math.ceil(placement.count * unrolls / room / pieces) * pieces
     if config.replay.max_size is not None and better > config.replay.max_size:
       better = 0
   return Prediction(

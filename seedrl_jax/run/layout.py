@@ -17,7 +17,7 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import factory
-from seedrl_jax.replay import table_configs
+from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.runtime import settings
 
 if TYPE_CHECKING:
@@ -62,53 +62,32 @@ class StreamPlan:
   is_remote: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class HostIndex:
-  """Index of this host and number of hosts that train together.
-
-  `divides_batch` says whether they share `batch_size`. The last `num_models`
-  have no environments, but train a model of them.
-  """
-
-  index: int = 0
-  count: int = 1
-  divides_batch: bool = True
-  num_models: int = 0
-
-  @property
-  def has_environments(self) -> bool:
-    return self.index < self.count - self.num_models
-
-
-ONLY_HOST = HostIndex()
-
-
-def host_config(
-  config: ml_collections.ConfigDict, host: HostIndex
+def local_config(
+  config: ml_collections.ConfigDict, placement: placement_lib.Placement
 ) -> ml_collections.ConfigDict:
-  """Returns the configuration of this host's part of a run.
+  """Returns the configuration of one process's share of a run.
 
-  The hosts may share the batch, host 0 evaluates, and seeds differ. All other
-  counts of environments or unrolls are for each host.
+  The processes may share the batch, process 0 evaluates, and seeds differ. All
+  other counts of environments or unrolls are per process.
 
   Raises:
-    ValueError: if the hosts cannot share the batch equally.
+    ValueError: if the batch cannot be shared equally.
   """
-  if host.count == 1:
+  if placement.count == 1:
     return config
-  divisor = host.count if host.divides_batch else 1
+  divisor = placement.count if placement.shares_batch else 1
   if config.batch_size % divisor:
     raise ValueError(
       f'--config.batch_size={config.batch_size} must be a multiple of the '
-      f'{host.count} hosts.'
+      f'{placement.count} hosts.'
     )
-  own = config.copy_and_resolve_references()
-  own.batch_size //= divisor
-  if host.index:
-    own.num_eval_envs = 0
-    seeds = np.random.SeedSequence([config.seed, host.index])
-    own.seed = int(seeds.generate_state(1)[0] >> 1)
-  return own
+  config = config.copy_and_resolve_references()
+  config.batch_size //= divisor
+  if placement.index:
+    config.num_eval_envs = 0
+    seeds = np.random.SeedSequence([config.seed, placement.index])
+    config.seed = int(seeds.generate_state(1)[0] >> 1)
+  return config
 
 
 def named_config(
@@ -123,43 +102,47 @@ def named_config(
 def plan_streams(
   config: ml_collections.ConfigDict,
   inference: tuple[jax.Device, ...],
-  host: HostIndex = ONLY_HOST,
+  placement: placement_lib.Placement = placement_lib.SINGLE,
+  lock_step: bool = False,
 ) -> list[StreamPlan]:
-  """Divides a host's environments over inference streams as evenly as possible.
+  """Divides a process's environments over streams as evenly as possible.
 
-  Global ids are, host by host, first those of its own training environments,
-  then of its remote ones; the last are host 0's for evaluation.
+  Global ids are, process by process, first those of its local training
+  environments, then of its remote ones; the last are those for evaluation, all
+  of process 0.
 
   Raises:
     ValueError: if there are fewer environments than streams, or more in a batch
       than in a stream, or none to train on.
   """
   num_remote = config.actors.max_envs
-  if not host.has_environments:
+  if not placement.has_environments:
     return []
   if not config.env.num_envs + num_remote:
     raise ValueError(
       '--config.env.num_envs=0: give at least 1, or let actors bring some with '
       '--config.actors.max_envs.'
     )
-  if num_remote and config.deterministic:
+  if num_remote and lock_step:
     raise ValueError(
-      f'--config.actors.max_envs={num_remote}: actors come and go as they '
-      'will; a run with --config.deterministic has none.'
+      f'--config.actors.max_envs={num_remote}: remote actors cannot take turns '
+      'with the learner, as --config.deterministic and asynchronous workers '
+      'without Reverb do; give 0.'
     )
-  plans = _plan_local_streams(config, inference, host)
+  plans = _plan_local_streams(config, inference, placement, lock_step)
   if num_remote:
-    plans += _plan_remote_streams(config, inference, host)
+    plans += _plan_remote_streams(config, inference, placement)
   return plans
 
 
 def _plan_local_streams(
   config: ml_collections.ConfigDict,
   inference: tuple[jax.Device, ...],
-  host: HostIndex,
+  placement: placement_lib.Placement,
+  lock_step: bool,
 ) -> list[StreamPlan]:
-  per_device = 1 if config.deterministic else config.topology.streams_per_device
-  devices = inference[:1] if config.deterministic else inference
+  per_device = 1 if lock_step else config.topology.streams_per_device
+  devices = inference[:1] if lock_step else inference
   count = per_device * len(devices)
   num_envs = config.env.num_envs
   if not num_envs:
@@ -173,10 +156,10 @@ def _plan_local_streams(
   if not count:
     return []
   num_train = num_envs + config.actors.max_envs
-  first_id = host.index * num_train
+  first_id = placement.index * num_train
   train = np.array_split(first_id + np.arange(num_envs), count)
   # Streams with fewer training environments get evaluation first.
-  first_eval_id = host.count * num_train
+  first_eval_id = placement.count * num_train
   evaluation = np.array_split(
     first_eval_id + np.arange(config.num_eval_envs), count
   )[::-1]
@@ -188,7 +171,9 @@ def _plan_local_streams(
         device=devices[i // per_device],
         num_train=len(train[i]),
         global_env_id=ids,
-        batch_size=inference_batch_size(config, len(ids)),
+        batch_size=len(ids)
+        if lock_step
+        else inference_batch_size(config, len(ids)),
       )
     )
   return plans
@@ -197,11 +182,11 @@ def _plan_local_streams(
 def _plan_remote_streams(
   config: ml_collections.ConfigDict,
   inference: tuple[jax.Device, ...],
-  host: HostIndex,
+  placement: placement_lib.Placement,
 ) -> list[StreamPlan]:
   num_local, num_remote = config.env.num_envs, config.actors.max_envs
   devices = inference[:num_remote]
-  first_id = host.index * (num_local + num_remote) + num_local
+  first_id = placement.index * (num_local + num_remote) + num_local
   ids = first_id + np.arange(num_remote, dtype=np.int32)
   return [
     StreamPlan(
@@ -220,10 +205,8 @@ def _plan_remote_streams(
 def inference_batch_size(
   config: ml_collections.ConfigDict, num_envs: int
 ) -> int:
-  """Returns how many of a local stream's environments a call has."""
+  """Returns how many of a local stream's environments an inference call has."""
   wanted = config.env.batch_size
-  if config.deterministic:
-    return num_envs
   if not 0 <= wanted <= num_envs:
     raise ValueError(
       f'--config.env.batch_size={wanted}: a stream has {num_envs} environments '
@@ -295,15 +278,3 @@ def check_max_lag(
       f'once; give at least {least}, or make --config.batch_size a multiple of '
       f'{num_envs}.'
     )
-
-
-def block_width(
-  config: ml_collections.ConfigDict,
-  batch_width: int,
-  plans: Sequence[StreamPlan],
-) -> int:
-  """Returns how many unrolls are assembled side by side."""
-  num_envs = min((x.num_train for x in plans if x.num_train), default=1)
-  return table_configs.table_config(config).writer_width(
-    batch_width, num_envs, config.deterministic
-  )

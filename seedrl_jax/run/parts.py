@@ -23,6 +23,7 @@ from seedrl_jax.inference import lag_gate, specs
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.learner import lag_filter, topology, update
 from seedrl_jax.learner import learner as learner_lib
+from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import factory as replay_factory
@@ -67,6 +68,8 @@ class Parts:
   """The parts of a run, connected but not started."""
 
   env_spec: types.EnvSpec
+  placement: placement_lib.Placement
+  lock_step: bool
   topology: topology.Topology
   agent: agents.Agent
   updater: update.Updater
@@ -90,7 +93,7 @@ class Parts:
 
   def metrics(self) -> dict[str, float]:
     actors = self.actors.metrics() if self.actors is not None else {}
-    return actors | self.updater.metrics()
+    return actors | self.updater.step.metrics()
 
   def env_steps(self) -> int:
     """Returns the steps of the training environments since the start."""
@@ -168,8 +171,8 @@ class _Opener:
     saved = jnp.array(start.inference_keys, jnp.uint32)
     if saved.shape == keys.shape:
       keys = saved
-    elif setup.host.index:
-      # Only host 0 has saved its keys; the others take new ones.
+    elif setup.placement.index:
+      # Only process 0 has saved its keys; the others take new ones.
       keys = jax.vmap(jax.random.fold_in, (0, None))(keys, start.starts)
     agent, env_spec = setup.agent, setup.env_spec
     output = specs.output_spec(agent, env_spec.stream, agent.params_shapes())
@@ -208,10 +211,10 @@ class _Opener:
     return parts
 
   def _open_store(self) -> replay.TrajectoryStore:
-    config = self._config
-    tables = [table_configs.table_config(config)]
+    config, table = self._config, self._setup.table
+    tables = [table]
     if mixing.is_configured(config):
-      tables = mixing.run_tables(config)
+      tables = mixing.run_tables(config, table)
     return replay_factory.make_store(
       config,
       tables,
@@ -220,6 +223,7 @@ class _Opener:
       self._setup.agent.overlap,
       self._start.reverb_folder,
       self._start.replay,
+      self._setup.lock_step,
     )
 
   def _open_actor_server(
@@ -345,6 +349,8 @@ class _Opener:
       sampler = table.sampler(config.batch_size, len(training))
     return Parts(
       env_spec=setup.env_spec,
+      placement=setup.placement,
+      lock_step=setup.lock_step,
       topology=setup.topology,
       agent=setup.agent,
       updater=setup.updater,
@@ -355,7 +361,7 @@ class _Opener:
         self._publisher,
         config.learner.publish_period,
         None if gate is None else gate.count_batch,
-        is_reporting=setup.host.index == 0,
+        is_reporting=setup.placement.index == 0,
       ),
       prefetcher=prefetch_lib.Prefetcher(
         sampler,
@@ -372,7 +378,8 @@ class _Opener:
       lag=lag_lib.predict(
         config,
         setup.plans,
-        setup.host,
+        setup.placement,
+        setup.lock_step,
         len(setup.updater.devices),
         setup.agent.updates_per_batch,
       ),

@@ -26,11 +26,10 @@ class RunCounters:
     config: ml_collections.ConfigDict,
     parts: parts_lib.Parts,
     before: report.RunRecord,
-    host: layout_lib.HostIndex = layout_lib.ONLY_HOST,
   ):
     self.parts = parts
     self.before = before
-    self.host = host
+    self.placement = parts.placement
     # Processor time until the start, and since then when it was last noted.
     self._cpu_start = self._cpu_seconds = 0.0
     self._start_time: float | None = None
@@ -94,7 +93,7 @@ class RunCounters:
     return self.before.env_steps + self.parts.env_steps() + others
 
   def _others(self) -> list[report.Snapshot]:
-    return [s for i, s in self._told.items() if i != self.host.index]
+    return [s for i, s in self._told.items() if i != self.placement.index]
 
   def snapshot(self) -> report.Snapshot:
     """Returns the counters of all hosts, over all starts."""
@@ -107,7 +106,7 @@ class RunCounters:
       eval_steps=total.eval_steps + self.before.eval_steps,
       cpu_seconds=total.cpu_seconds + self.before.cpu_seconds,
       # The learners wait together, so this is their mean.
-      learner_wait=total.learner_wait / self.host.count,
+      learner_wait=total.learner_wait / self.placement.count,
     )
 
   def _own_snapshot(self, seconds: float = 0.0) -> report.Snapshot:
@@ -132,7 +131,7 @@ class RunCounters:
 
   def _num_envs(self) -> int:
     config, actors = self._config, self.parts.actors
-    evaluation = 0 if self.host.index else config.num_eval_envs
+    evaluation = 0 if self.placement.index else config.num_eval_envs
     remote = 0 if actors is None else actors.num_connected
     return config.env.num_envs + evaluation + remote
 
@@ -155,7 +154,7 @@ class RunCounters:
   def tell(self) -> dict[str, Any]:
     """Returns this host's counters for the others, and episodes for host 0."""
     figures = dataclasses.asdict(self._own_snapshot())
-    if self.host.index:
+    if self.placement.index:
       episodes = [episode[1:] for episode in self.take_episodes()]
       figures['episodes'] = episodes[-report.WINDOW :]
     return figures
@@ -165,7 +164,7 @@ class RunCounters:
     snapshots = {}
     for index, figures in enumerate(map(dict, told)):
       episodes = figures.pop('episodes', ())
-      if not self.host.index:
+      if not self.placement.index:
         self._heard.extend(episodes)
       snapshots[index] = report.Snapshot(**figures)
     # In one assignment, as other threads read it.
@@ -189,7 +188,7 @@ class RunReporter:
   ):
     """Opens nothing; raises `ValueError` if a writer is not to be had."""
     # Host 0 writes the curves.
-    writers = () if counters.host.index else config.log.writers
+    writers = () if counters.placement.index else config.log.writers
     self._makes = metrics_log.load(writers)
     self._config = config
     self.counters = counters
@@ -200,7 +199,7 @@ class RunReporter:
     self._reporter = report.Reporter(
       counters.snapshot(),
       self._parts.env_spec.action_repeat,
-      len(self._parts.workers) * counters.host.count,
+      len(self._parts.workers) * counters.placement.count,
       counters.before.returns,
       counters.before.eval_returns,
     )
@@ -214,7 +213,7 @@ class RunReporter:
     Raises:
       NotOpened: if a writer cannot begin.
     """
-    if self.counters.host.index:
+    if self.counters.placement.index:
       return
     config = layout_lib.named_config(self._config, self._parts.env_spec)
     self._metrics = metrics_log.MetricsLog(
@@ -266,7 +265,7 @@ class RunReporter:
 
   def collect_episodes(self) -> None:
     """Takes the episodes that have ended, on host 0 of all hosts."""
-    if self.counters.host.index:
+    if self.counters.placement.index:
       return
     reporter = self._reporter
     for is_training, total, length in self.counters.take_episodes():
@@ -308,7 +307,7 @@ class RunReporter:
 
   def write_summary(self, summary: report.Summary) -> None:
     """Writes it on host 0, and prints it."""
-    index = self.counters.host.index
+    index = self.counters.placement.index
     if index:
       self.line.say(
         f'Host {index} has ended: {summary.status}; host 0 has the summary.'

@@ -4,7 +4,7 @@ Nothing is opened here.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import ml_collections
@@ -14,11 +14,10 @@ from seedrl_jax.agents import base as agents
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.inference import specs
+from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.learner import topology, update
+from seedrl_jax.replay import table_configs
 from seedrl_jax.run import layout as layout_lib
-
-# Makes what updates an agent's state on training devices.
-MakeUpdater = Callable[[agents.Agent, Sequence[jax.Device]], update.Updater]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,20 +25,24 @@ class Setup:
   """What a run computes with and how large it is; nothing here is open.
 
   Attributes:
-    config: of this host, as `topology` and `plans`.
-    env_spec: of all hosts, as `updater`.
+    config: of this process, as `topology` and `plans`.
+    lock_step: whether acting and learning take turns in one thread.
+    env_spec: of all processes, as `updater`.
+    table: rules of the store's main table.
     keys: PRNG keys of the initial state and of each stream.
     batch_width: unrolls of a batch that each training device gets.
     block_width: unrolls that are assembled side by side.
   """
 
   config: ml_collections.ConfigDict
-  host: layout_lib.HostIndex
+  placement: placement_lib.Placement
+  lock_step: bool
   env_spec: types.EnvSpec
   topology: topology.Topology
   plans: list[layout_lib.StreamPlan]
   agent: agents.Agent
   updater: update.Updater
+  table: table_configs.TableConfig
   keys: jax.Array
   batch_width: int
   block_width: int
@@ -47,57 +50,70 @@ class Setup:
 
 def plan(
   config: ml_collections.ConfigDict,
-  host: layout_lib.HostIndex = layout_lib.ONLY_HOST,
+  placement: placement_lib.Placement = placement_lib.SINGLE,
   devices: Sequence[jax.Device] = (),
-  make_updater: MakeUpdater = update.Updater,
 ) -> Setup:
-  """Works out a host's part of a run; raises `ValueError` naming a flag.
+  """Works out a process's share of a run; raises `ValueError` naming a flag.
 
-  `devices` are those of this part alone; without them, all that JAX has.
+  `devices` take the place of JAX's, if `placement` has none.
   """
-  own = layout_lib.host_config(config, host)
-  env_spec = env_factory.make_env_spec(config, host.count)
-  own_devices = list(devices) or jax.local_devices()
+  local_config = layout_lib.local_config(config, placement)
+  lock_step = config.deterministic or placement.lock_step
+  env_spec = env_factory.make_env_spec(config, placement.count)
+  devices = placement.devices or devices
+  local_devices = list(devices) or jax.local_devices()
   most = config.topology.max_devices
   ratio = config.topology.inference_to_training or topology.default_ratio(
-    most or len(own_devices), own.batch_size // config.learner.micro_batches
+    most or len(local_devices),
+    local_config.batch_size // config.learner.micro_batches,
   )
-  split = topology.make_topology(ratio, own_devices, most)
+  split = topology.make_topology(ratio, local_devices, most)
   training = topology.all_training(ratio, devices or jax.devices(), most)
   batch_width = layout_lib.check_batch(config, len(training))
   if mixing.is_configured(config):
     # Raises before anything is opened.
-    mixing.demonstrations_per_block(own, len(split.training))
-  plans = layout_lib.plan_streams(own, split.inference, host)
-  agent = agents.load_agent(_for_agent(config, training[0], host), env_spec)
+    mixing.demonstrations_per_block(local_config, len(split.training))
+  plans = layout_lib.plan_streams(
+    local_config, split.inference, placement, lock_step
+  )
+  agent = agents.load_agent(
+    _agent_config(config, training[0], placement), env_spec
+  )
   agent.check_share(batch_width)
-  block_width = layout_lib.block_width(config, batch_width, plans)
-  layout_lib.check_max_lag(own, plans, block_width)
+  table = table_configs.table_config(local_config, lock_step)
+  num_envs = min((x.num_train for x in plans if x.num_train), default=1)
+  block_width = table.writer_width(batch_width, num_envs, lock_step)
+  layout_lib.check_max_lag(local_config, plans, block_width)
   return Setup(
-    config=own,
-    host=host,
+    config=local_config,
+    placement=placement,
+    lock_step=lock_step,
     env_spec=env_spec,
     topology=split,
     plans=plans,
     agent=agent,
-    updater=make_updater(agent, training),
-    keys=jax.random.split(jax.random.PRNGKey(own.seed), len(plans) + 1),
+    updater=update.Updater(
+      agent, training, placement.make_step(agent, training)
+    ),
+    table=table,
+    keys=jax.random.split(
+      jax.random.PRNGKey(local_config.seed), len(plans) + 1
+    ),
     batch_width=batch_width,
     block_width=block_width,
   )
 
 
-def _for_agent(
+def _agent_config(
   config: ml_collections.ConfigDict,
   device: jax.Device,
-  host: layout_lib.HostIndex,
+  placement: placement_lib.Placement,
 ) -> ml_collections.ConfigDict:
-  """Returns the configuration for the agent of this device and host."""
+  """Returns the configuration for the agent of this device and process."""
   config = config.copy_and_resolve_references()
   if device.platform != 'tpu':
     config.network.tpu_chunk = 0
-  if host.num_models:
-    config.planning.role = 'act' if host.has_environments else 'model'
+  config.update_from_flattened_dict(placement.agent_settings)
   return config
 
 

@@ -80,13 +80,7 @@ class System:
       process.make_gpu_deterministic()
     coordinator.check_start(config)
     self._coordinator = coordinator
-    self._host = layout_lib.HostIndex(
-      coordinator.index,
-      coordinator.count,
-      coordinator.divides_batch,
-      coordinator.num_models,
-    )
-    self._workdir = workdir_lib.Workdir(workdir).of_host(self._host.index)
+    self._workdir = workdir_lib.Workdir(workdir).of_host(coordinator.index)
     with contextlib.ExitStack() as cleanup:
       self._restore_and_open(cleanup, make_streams)
       self._connect(profile_updates, on_report)
@@ -102,14 +96,12 @@ class System:
     cleanup.callback(self._lock.close)
     cleanup.push(self._workdir.withdraw)
     checkpoints = checkpointing.RunCheckpoints(
-      self._config, self._workdir, self._line.say, leads=not self._host.index
-    )
-    setup = setup_lib.plan(
       self._config,
-      self._host,
-      self._coordinator.devices(),
-      self._coordinator.make_updater,
+      self._workdir,
+      self._line.say,
+      leads=not self._coordinator.index,
     )
+    setup = setup_lib.plan(self._config, self._coordinator.placement())
     startup.ready('plan')
     if checkpoints.storage.steps():
       observations.check_release(
@@ -118,8 +110,8 @@ class System:
     state = checkpoints.restore(setup_lib.initial_state(setup))
     startup.ready('state')
     shared, state = self._coordinator.share(checkpoints.told(), state)
-    # Asynchronous workers end, and save their replays, one after the other.
-    is_exact = self._coordinator.divides_batch
+    # Processes with batches of their own save their replays one by one.
+    is_exact = setup.placement.shares_batch
     checkpoints.follow(shared, int(state.step), is_exact)
     start = parts_lib.Start(
       starts=checkpoints.record.starts,
@@ -131,7 +123,6 @@ class System:
     self._checkpoints = checkpoints
     self.parts = parts_lib.open_parts(setup, state, start, make_streams)
     cleanup.callback(self.parts.close)
-    self._coordinator.opened(self.parts.store)
 
   def _connect(
     self,
@@ -148,7 +139,7 @@ class System:
       parts.gate.take_over(parts.store.info()[table_configs.TABLE].size)
     training_lib.fill_demonstrations(config, parts, say, at_start=True)
     self._counters = reporting.RunCounters(
-      config, parts, self._checkpoints.record, self._host
+      config, parts, self._checkpoints.record
     )
     self._reporter = reporting.RunReporter(
       config, self._counters, self._workdir, self._line
@@ -208,7 +199,7 @@ class System:
   def _open_reports(self) -> None:
     """Opens the files, which a failed start must leave as they were."""
     self._reporter.open()
-    if not self._host.index:
+    if not self._coordinator.index:
       spec = self.parts.env_spec
       self._workdir.write_config(layout_lib.named_config(self._config, spec))
       self._workdir.write_env_spec(spec)

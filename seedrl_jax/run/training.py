@@ -23,8 +23,6 @@ from seedrl_jax.runtime import process, progress, report, startup, threads
 # Seconds for threads to end: in all, and before the user is informed.
 JOIN_SECONDS = 600.0
 _QUIET_JOIN_SECONDS = 10.0
-# Seconds between looks at whether others have caught up.
-_TURN_SECONDS = 0.001
 # Looks in a row at a learner without a batch before the run ends.
 _STARVED_LOOKS = 3
 # Updates before a trace, which then shows the steady state.
@@ -78,7 +76,7 @@ class Training:
   def interrupt(self) -> None:
     """Asks to stop, from any thread or a signal handler."""
     self.interrupted = True
-    if self._config.deterministic:
+    if self._parts.lock_step:
       # Its only thread may wait for an environment that hangs.
       for worker in self._parts.workers:
         worker.stream.interrupt()
@@ -101,6 +99,7 @@ class Training:
       parts.updater.connect,
       lambda: parts.learner.compile(parts.blank_batch),
       wanted=not self.interrupted,
+      replay_address=parts.store.address or '',
     )
     startup.ready('updating')
     say(f'Compiled in {time.perf_counter() - start:.1f} s.')
@@ -117,7 +116,7 @@ class Training:
       self.group.stop()
     self._writer.restart_clock()
     self._next_report = time.perf_counter() + self._config.log.every_seconds
-    if self._config.deterministic:
+    if self._parts.lock_step:
       self._learn(self._batch_in_lock_step)
       return
     self._start_threads()
@@ -173,10 +172,10 @@ class Training:
     """Whether a queue holds a whole batch."""
     if self._config.replay.sampler != 'fifo':
       return False
-    coordinator = self._coordinator
-    parts = coordinator.count if coordinator.divides_batch else 1
+    placement = self._parts.placement
+    divisor = placement.count if placement.shares_batch else 1
     size = self._parts.store.info()[table_configs.TABLE].size
-    return size * parts >= self._config.batch_size
+    return size * divisor >= self._config.batch_size
 
   def _report_if_due(self) -> bool:
     now = time.perf_counter()
@@ -217,7 +216,7 @@ class Training:
         if decision.save:
           # In lock step nothing may depend on timing.
           self._writer.save_midway(
-            learner.state, self._reporter.record, wait=config.deterministic
+            learner.state, self._reporter.record, wait=self._parts.lock_step
           )
     self.group.stop()
 
@@ -250,9 +249,6 @@ class Training:
       # There is time to spare: publish now, so that inference does not act with
       # older parameters until the next batch.
       self._parts.learner.flush()
-    while self._coordinator.is_ahead():
-      if self.group.wait(_TURN_SECONDS):
-        return None
     try:
       return prefetcher.get()
     except prefetch_lib.PrefetchClosed:

@@ -18,8 +18,8 @@ import ml_collections
 from seedrl_jax.agents import base
 from seedrl_jax.hosts import coordinator
 from seedrl_jax.learner import learner as learner_lib
+from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.learner import update
-from seedrl_jax.replay import base as replay
 from seedrl_jax.runtime import config_changes, process, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.workers import board as board_lib
@@ -49,12 +49,14 @@ class AsynchronousWorkers(coordinator.Coordinator):
     say: Callable[[str], None] = print,
   ):
     """Starts nothing; `told` is what the first worker tells another."""
+    # Acting and learning take turns on the worker's one processor. Only Reverb
+    # needs threads.
+    self._lock_step = (
+      config.replay.backend != 'reverb' and not config.replay.address
+    )
     self.index = told['worker'] if told else 0
     self.count = config.asynchronous.workers
-    self.num_models = config.asynchronous.model_workers
-    # Of the first worker's Reverb server, which all of them use.
-    self._replay_address = ''
-    self.divides_batch = False
+    self._num_models = config.asynchronous.model_workers
     self._config, self._workdir = config, workdir
     self._told, self._say = told, say
     self._processors = [processors(i) for i in range(self.count)]
@@ -74,7 +76,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
     if self._told is None:
       if config.asynchronous.share == 'server':
         owned_server.check_addresses(config)
-      if self.num_models:
+      if self._num_models:
         self._check_models(config)
       if config.network.normalize_pixels:
         raise ValueError(
@@ -91,48 +93,60 @@ class AsynchronousWorkers(coordinator.Coordinator):
         )
 
   def _check_models(self, config: ml_collections.ConfigDict) -> None:
-    flag = f'--config.asynchronous.model_workers={self.num_models}: '
+    flag = f'--config.asynchronous.model_workers={self._num_models}: '
     if 'planning' not in config:
       raise ValueError(f'{flag}only dyna_q has a model; take none.')
-    if self.num_models >= self.count:
+    if self._num_models >= self.count:
       raise ValueError(
         f'{flag}none of {self.count} workers would act; give more '
         '--config.asynchronous.workers.'
       )
-    if config.deterministic:
+    if self._lock_step:
       raise ValueError(
         f'{flag}they learn from the replay of the others; take '
         '--config.replay.backend=reverb.'
       )
 
-  def devices(self) -> Sequence[jax.Device]:
-    return [self._device()]
+  def placement(self) -> placement_lib.Placement:
+    has_environments = self.index < self.count - self._num_models
+    settings = {}
+    if self._num_models:
+      settings['planning.role'] = 'act' if has_environments else 'model'
+    return placement_lib.Placement(
+      index=self.index,
+      count=self.count,
+      shares_batch=False,
+      has_environments=has_environments,
+      lock_step=self._lock_step,
+      agent_settings=settings,
+      devices=[self._device()],
+      make_step=self._make_step,
+    )
 
   def _device(self) -> jax.Device:
     local = jax.local_devices()
     return local[self.index % len(local)]
 
-  def make_updater(
+  def _make_step(
     self, agent: base.Agent, devices: Sequence[jax.Device]
-  ) -> update.Updater:
-    self._updater = updater_lib.AsynchronousUpdater(
-      agent, devices, self._config.asynchronous
-    )
-    return self._updater
+  ) -> update.GradientStep:
+    del devices
+    self._step = updater_lib.AsynchronousStep(agent, self._config.asynchronous)
+    return self._step
 
   # -- the start -----------------------------------------------------------
 
   def share(
     self, record: dict[str, Any], state: update.LearnerState
   ) -> tuple[dict[str, Any], update.LearnerState]:
-    told, flat = self._told, self._updater.flat
+    told, flat = self._told, self._step.flat
     fds = told['fds'] if told else {}
     self._board = board_lib.Board(
       self.count,
       self.index,
       fds.get('board'),
       int(state.step),
-      self.num_models,
+      self._num_models,
     )
     self._parameters = self._open(fds)
     progress = 0.0
@@ -143,13 +157,10 @@ class AsynchronousWorkers(coordinator.Coordinator):
     else:
       record, progress = told['record'], told['progress']
     self._record, self._progress = record, progress
-    self._updater.attach(self._parameters, self._board, progress)
+    self._step.attach(self._parameters, self._board, progress)
     version = self._board.version()
     agent = flat.unflatten(self._parameters.vectors(), version, progress)
     return record, state._replace(agent=agent, step=jnp.int32(version))
-
-  def opened(self, store: replay.TrajectoryStore) -> None:
-    self._replay_address = store.address or ''
 
   def _open(self, fds: Mapping[str, int]) -> Any:
     own = self._config.asynchronous
@@ -157,7 +168,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
       return self._open_server()
     if own.share == 'sync':
       return synchronous.SynchronousMemory(
-        self._updater.flat,
+        self._step.flat,
         self._board,
         self._links,
         fds,
@@ -165,7 +176,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
         own.patience,
       )
     return shared.SharedMemory(
-      self._updater.flat,
+      self._step.flat,
       self._board,
       fds,
       max_staleness=own.max_staleness,
@@ -174,7 +185,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
     )
 
   def _open_server(self) -> server.ServerParameters:
-    trainer, config = self._updater.flat, self._config
+    trainer, config = self._step.flat, self._config
     if self._told is not None:
       return server.ServerParameters(trainer, self._board, config, self._places)
     found = owned_server.OwnedServer(
@@ -203,11 +214,12 @@ class AsynchronousWorkers(coordinator.Coordinator):
     connect: Callable[[], None],
     compile_update: Callable[[], None],
     wanted: bool,
+    replay_address: str = '',
   ) -> None:
     if not wanted:
       return
     if self._told is None:
-      self._start_others()
+      self._start_others(replay_address)
     compile_update()
     if self._told is not None:
       self._link = socket.socket(fileno=self._told['link'])
@@ -217,13 +229,13 @@ class AsynchronousWorkers(coordinator.Coordinator):
       child.wait_ready()
     self._check()
 
-  def _start_others(self) -> None:
+  def _start_others(self, replay_address: str) -> None:
     fds = {'board': self._board.fd, **self._parameters.fds}
     told = {
       'fds': fds,
       'config': _flat(self._config),
       'places': self._places,
-      'replay_address': self._replay_address,
+      'replay_address': replay_address,
     }
     for index in range(1, self.count):
       self._children.append(
@@ -276,14 +288,12 @@ class AsynchronousWorkers(coordinator.Coordinator):
       if child.failure:
         raise coordinator.WorkerFailed(child.failure)
 
-  def is_ahead(self) -> bool:
-    return self._board.is_ahead()
-
   def must_stop(self) -> bool:
     self._check()
     return False
 
   def ask_to_stop(self) -> None:
+    self._step.stop()
     for child in self._children:
       child.terminate()
 

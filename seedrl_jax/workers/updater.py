@@ -1,7 +1,7 @@
 """Updates of parameters that other workers update, too."""
 
 import math
-from collections.abc import Sequence
+import threading
 from typing import Any
 
 import jax
@@ -19,6 +19,8 @@ from seedrl_jax.workers import flat, shared
 _LOSS_DECAY = 0.99
 # Losses before any is an outlier.
 _LEAST_LOSSES = 100
+# Between two looks at whether other workers have caught up.
+_PAUSE_SECONDS = 0.001
 
 
 class OutlierFilter:
@@ -46,17 +48,15 @@ class OutlierFilter:
     return bool(self._deviations) and is_outlier
 
 
-class AsynchronousUpdater(update.Updater):
-  """Applies gradients to shared parameters.
+class AsynchronousStep:
+  """Applies gradients to shared parameters; implements `GradientStep`.
 
-  The `LearnerState` of its learner has no agent's state; `host_state` takes
-  that from the shared parameters.
+  The training device keeps no agent state: the shared parameters hold it.
   """
 
   def __init__(
     self,
     agent: base.Agent,
-    devices: Sequence[jax.Device],
     config: ml_collections.ConfigDict,
   ):
     """`config` is the section `asynchronous`.
@@ -70,11 +70,15 @@ class AsynchronousUpdater(update.Updater):
         'which is all that asynchronous workers share; take r2d2 (DQN) or '
         'vtrace (A3C), or launch/train.py.'
       )
-    super().__init__(agent, devices)
     self.flat = flat.FlatTrainer(agent)
     self._outliers = OutlierFilter(config.outlier_deviations)
     self._gradient = jax.jit(self._compute)
     self._progress = 0.0
+    self._is_stopping = threading.Event()
+
+  def stop(self) -> None:
+    """Ends an update that waits for other workers, from any thread."""
+    self._is_stopping.set()
 
   def attach(
     self,
@@ -117,7 +121,10 @@ class AsynchronousUpdater(update.Updater):
 
   def __call__(
     self, state: update.LearnerState, batch: types.Batch, progress: float
-  ) -> tuple[update.LearnerState, base.UpdateOutput, base.Params]:
+  ) -> update.UpdateResult:
+    while self._board.is_ahead() and not self._is_stopping.wait(_PAUSE_SECONDS):
+      pass
+    version = self._snapshot.version
     gradient, output, key = self._run(state, batch, progress)
     if output.finite:
       try:
@@ -129,7 +136,9 @@ class AsynchronousUpdater(update.Updater):
     params = self.flat.acting_params(
       self._snapshot.params, np.float32(progress)
     )
-    return state._replace(key=key), output, params
+    return update.UpdateResult(
+      state._replace(key=key), output, params, self._snapshot.version - version
+    )
 
   def _run(
     self, state: update.LearnerState, batch: types.Batch, progress: float
@@ -151,29 +160,21 @@ class AsynchronousUpdater(update.Updater):
     learning_rate = float(metrics['learning_rate'])
     self._shared.apply(gradient, self._snapshot.version, learning_rate)
 
-  def replicate(self, state: update.LearnerState) -> update.LearnerState:
-    return super().replicate(state._replace(agent=()))
+  def device_state(self, state: update.LearnerState) -> update.LearnerState:
+    return state._replace(agent=())
 
-  def compile(
+  def whole_state(self, state: update.LearnerState) -> update.LearnerState:
+    version = self._board.version()
+    agent = self.flat.unflatten(self._shared.vectors(), version, self._progress)
+    return state._replace(agent=agent, step=jnp.int32(version))
+
+  def rehearse(
     self, state: update.LearnerState, batch: types.Batch
   ) -> base.Params:
-    """Computes a gradient and an optimiser step, without an update.
-
-    Returns the acting parameters.
-    """
     gradient, _, _ = self._run(state, batch, 0.0)
     vectors = self._shared.vectors()
     self.flat.step(vectors.params, vectors.optimizer, np.asarray(gradient), 0.0)
     return self.flat.acting_params(vectors.params, np.float32(0.0))
-
-  def host_state(self, state: update.LearnerState) -> update.LearnerState:
-    own = update.host_state(state)
-    version = self._board.version()
-    agent = self.flat.unflatten(self._shared.vectors(), version, self._progress)
-    return own._replace(agent=agent, step=jnp.int32(version))
-
-  def version_after(self, version: int) -> int:
-    return self._snapshot.version
 
   def metrics(self) -> dict[str, float]:
     return self._board.metrics()

@@ -146,7 +146,7 @@ def _train(subject, batches, num_devices=1, progress=0.25):
   state = updater.replicate(subject.initial)
   for batch in batches:
     pieces = sequences.pieces_of(batch, num_devices)
-    state, output, _ = updater(state, updater.shard(pieces), progress)
+    state, output, *_ = updater(state, updater.shard(pieces), progress)
   if num_devices > 1:
     assert len(set(updater.fingerprints(state))) == 1
   return update_lib.host_state(state).agent, jax.device_get(output)

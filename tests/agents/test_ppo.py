@@ -101,7 +101,7 @@ def _train(agent, num_devices=1):
   state, rng = updater.replicate(first), np.random.default_rng(0)
   for _ in range(3):
     pieces = sequences.pieces_of(_batch(agent, rng), num_devices)
-    state, output, _ = updater(state, updater.shard(pieces), 0.0)
+    state, output, *_ = updater(state, updater.shard(pieces), 0.0)
     assert output.finite
   return updater, state
 

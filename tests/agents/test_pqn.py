@@ -135,7 +135,7 @@ def _updated(config, progress=0.0):
   updater = update_lib.Updater(agent, jax.devices()[:1])
   initial = update_lib.initial_state(agent, _KEY)
   batch = updater.shard([_batch(agent)])
-  state, _, _ = updater(updater.replicate(initial), batch, progress)
+  state, *_ = updater(updater.replicate(initial), batch, progress)
   return update_lib.host_state(state).agent, initial.agent
 
 

@@ -141,7 +141,7 @@ def _updated(config, batches):
   )
   for batch in batches:
     state = state._replace(key=jnp.tile(_KEY, (1, 1)))
-    state, output, _ = updater(state, updater.shard([batch]), 0.5)
+    state, output, *_ = updater(state, updater.shard([batch]), 0.5)
     assert output.finite
   return update.host_state(state)
 

@@ -56,7 +56,7 @@ def train(
       for piece, device in zip(pieces, devices, strict=True)
       if device in updater.local_devices
     ]
-    state, output, params = updater(state, updater.shard(own), 0.5)
+    state, output, params, _ = updater(state, updater.shard(own), 0.5)
   after = update.host_state(state).agent
   changed = jax.tree.map(lambda a, b: (a != b).any(), before, after)
   assert np.mean(jax.tree.leaves(changed)) > 0.9, changed

@@ -16,15 +16,16 @@ class _Spoiled(update.Updater):
   _calls = 0
 
   def __call__(self, state: Any, batch: Any, progress: float) -> Any:
-    state, output, published = super().__call__(state, batch, progress)
+    result = super().__call__(state, batch, progress)
     self._calls += 1
     if self._calls == _FROM_UPDATE and jax.process_index() == 1:
-      kept = update.host_state(state)
+      kept = update.host_state(result.state)
       params = jax.tree.map(lambda x: x * 1.01, kept.agent.params)
       state = self.replicate(
         kept._replace(agent=kept.agent._replace(params=params))
       )
-    return state, output, published
+      return result._replace(state=state)
+    return result
 
 
 if __name__ == '__main__':

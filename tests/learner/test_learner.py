@@ -61,16 +61,13 @@ class _SlowUpdater:
   def replicate(self, state):
     return jax.tree.map(lambda x: jnp.asarray(x)[None], state)
 
-  def version_after(self, version):
-    return version + 1
-
   def __call__(self, state, batch, progress):
     number = len(self.dispatched) + 1
     self._log.events.append(f'dispatch {number}')
     finite = _Finite(self._log, number)
     self.dispatched.append(finite)
     output = base.UpdateOutput({}, finite, jnp.zeros((1, 1)))
-    return state, output, state.agent.params
+    return update.UpdateResult(state, output, state.agent.params, 1)
 
 
 def _item(log, rewards, version_mean=0.0, version_min=0, name=''):

@@ -42,7 +42,7 @@ def test_the_largest_numbers_of_actors_stay_within_float32(factor):
   updater, state = _updater(agent)
   data = updater.shard([sequences.batch_of(steps, agent.initial_core(batch))])
   for _ in range(3):
-    state, output, _ = updater(state, data, 0.0)
+    state, output, *_ = updater(state, data, 0.0)
   # The bound has a margin of ten, and no more.
   assert output.finite.item() is (factor < 1000)
 
@@ -65,15 +65,15 @@ def test_update_that_is_not_finite_changes_nothing(bad):
   agent = toys.make_agent(target_update_period=1)
   updater, state = _updater(agent, num_devices=2)
   good = updater.shard([toys.batch_of([1.0]), toys.batch_of([2.0])])
-  state, _, _ = updater(state, good, 1.0)
+  state, *_ = updater(state, good, 1.0)
   before = update.host_state(state)
   # One device's loss suffices.
   shards = updater.shard([toys.batch_of([1.0]), toys.batch_of([bad])])
-  state, output, params = updater(state, shards, 1.0)
+  state, output, params, _ = updater(state, shards, 1.0)
   chex.assert_trees_all_equal(update.host_state(state), before)
   chex.assert_trees_all_equal(params, before.agent.params)
   assert not output.finite
-  state, output, _ = updater(state, good, 1.0)
+  state, output, *_ = updater(state, good, 1.0)
   assert output.finite
   assert int(update.host_state(state).step) == 2
 
@@ -87,7 +87,7 @@ def test_host_states_outlive_the_updates():
   kept = None
   for _ in range(3):
     shards = updater.shard([toys.batch_of([1.0])] * 2)
-    running, _, _ = updater(running, shards, 1.0)
+    running, *_ = updater(running, shards, 1.0)
     kept = kept or update.host_state(running)
   jax.block_until_ready(running)
   assert _w(state.agent.params) == 0.0
@@ -104,7 +104,7 @@ def test_weights_and_priorities_of_a_batch(num_devices, micro_batches):
   weights = np.array([1.0, 2.0, 4.0, 8.0, 2.0, 1.0], np.float32)
   batch = toys.batch_of(rewards)._replace(weight=weights)
   shards = updater.shard(sequences.pieces_of(batch, num_devices))
-  state, output, _ = updater(state, shards, 1.0)
+  state, output, *_ = updater(state, shards, 1.0)
   # In the order of the batch.
   chex.assert_shape(output.priorities, (num_devices, 6 // num_devices))
   np.testing.assert_array_equal(
@@ -129,7 +129,7 @@ def test_gradient_is_the_mean_over_what_counts(num_devices, micro_batches):
   updater, state = _updater(agent, num_devices)
   batch = toys.batch_of([0.0, 0.0, 3.0, 0.0, 1.0, 2.0])
   shards = updater.shard(sequences.pieces_of(batch, num_devices))
-  state, _, _ = updater(state, shards, 1.0)
+  state, *_ = updater(state, shards, 1.0)
   w = update.host_state(state).agent.params['w']
   np.testing.assert_allclose(w, 2.0 * _LEARNING_RATE, rtol=1e-6)
 
@@ -144,7 +144,7 @@ def test_every_piece_of_every_update_has_its_own_key():
   noises = []
   for _ in range(2):
     shards = updater.shard([toys.batch_of([0.0, 0.0])] * 2)
-    state, output, _ = updater(state, shards, 1.0)
+    state, output, *_ = updater(state, shards, 1.0)
     noises.append(np.asarray(output.priorities).ravel())
   assert np.unique(noises).size == 8
 

@@ -38,16 +38,19 @@ def make_fixture(toy) -> Iterator[Callable[..., replay.TrajectoryStore]]:
     def make(
       width: int = 16,
       unroll_length: int = 2,
-      deterministic: bool = False,
+      lock_step: bool = False,
       local_inference: bool = False,
       **changes,
     ):
       config = _config(**changes)
       config.unroll_length = unroll_length
-      config.deterministic = deterministic
       config.actors.local_inference = local_inference
       made = factory.make_store(
-        config, [table_configs.table_config(config)], toy.spec(), width
+        config,
+        [table_configs.table_config(config)],
+        toy.spec(),
+        width,
+        lock_step=lock_step,
       )
       stack.callback(made.close)
       return made
@@ -62,7 +65,7 @@ def make_fixture(toy) -> Iterator[Callable[..., replay.TrajectoryStore]]:
     {'backend': 'auto'},
     {'unroll_length': 1, 'sampler': 'uniform', 'max_size': 64}
     | {'max_times_sampled': 0},
-    {'deterministic': True, 'sampler': 'uniform', 'max_size': 64}
+    {'lock_step': True, 'sampler': 'uniform', 'max_size': 64}
     | {'max_times_sampled': 0},
   ],
 )
@@ -139,15 +142,15 @@ def test_reverb_without_an_environment_fails(
   [
     ({'width': 5}, r'batch_size=32 .*: must be a multiple of 5'),
     ({'max_size': 31}, r'replay.max_size=31: a queue must hold a batch of 32'),
-    ({'backend': 'reverb', 'deterministic': True}, 'deterministic=True: '),
-    ({'address': 'h:1', 'deterministic': True}, 'deterministic=True: '),
+    ({'backend': 'reverb', 'lock_step': True}, 'deterministic=True: '),
+    ({'address': 'h:1', 'lock_step': True}, 'deterministic=True: '),
     ({'backend': 'embedded', 'address': 'h:1'}, 'replay.address=h:1: '),
     *(
       (
         {'local_inference': True, **refused},
         'actors.local_inference=True: .*need Reverb',
       )
-      for refused in ({'backend': 'embedded'}, {'deterministic': True})
+      for refused in ({'backend': 'embedded'}, {'lock_step': True})
     ),
     *(
       ({'address': text}, f'replay.address={text}: must be host:port')

@@ -20,8 +20,7 @@ def test_the_default_is_a_queue_of_two_batches():
 
 def test_in_lock_step_a_queue_takes_an_unroll_of_every_environment():
   config = _config(max_size=32)
-  config.deterministic = True
-  size = table_configs.table_config(config).max_size
+  size = table_configs.table_config(config, lock_step=True).max_size
   assert size == config.env.num_envs + 2 * config.batch_size
 
 

@@ -4,16 +4,19 @@ import jax
 import pytest
 
 from seedrl_jax.configs import ppo_cartpole, r2d2_cartpole, vtrace_atari
+from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.run import lag as lag_lib
 from seedrl_jax.run import layout
 from tests import runs
 from tests.configs import test_configs
 
 
-def _predict(config, host=layout.ONLY_HOST, num_training=1):
-  config = layout.host_config(config, host)
-  plans = layout.plan_streams(config, (jax.devices()[0],), host)
-  return lag_lib.predict(config, plans, host, num_training, 1)
+def _predict(config, placement=placement_lib.SINGLE, num_training=1):
+  config = layout.local_config(config, placement)
+  lock_step = config.deterministic
+  devices = (jax.devices()[0],)
+  plans = layout.plan_streams(config, devices, placement, lock_step)
+  return lag_lib.predict(config, plans, placement, lock_step, num_training, 1)
 
 
 def _queue(num_envs, batch_size, **changes):
@@ -42,21 +45,21 @@ def test_prediction_is_half_of_what_fits(config, batches):
 
 
 @pytest.mark.parametrize(
-  ('config', 'host'),
+  ('config', 'placement'),
   [
-    (r2d2_cartpole.get_config(), layout.ONLY_HOST),
+    (r2d2_cartpole.get_config(), placement_lib.SINGLE),
     # Asynchronous workers, which take turns.
-    (_queue(4, 4), layout.HostIndex(0, 2, divides_batch=False)),
+    (_queue(4, 4), placement_lib.Placement(0, 2, shares_batch=False)),
   ],
 )
-def test_only_a_queue_that_all_hosts_share_has_a_prediction(config, host):
-  assert _predict(config, host) is None
+def test_only_a_queue_that_all_hosts_share_has_a_prediction(config, placement):
+  assert _predict(config, placement) is None
 
 
 def test_warns_of_too_many_environments_for_the_batch_and_mends_it():
-  config, host = vtrace_atari.get_config(), layout.HostIndex(1, 4)
+  config, placement = vtrace_atari.get_config(), placement_lib.Placement(1, 4)
   config.env.num_envs, config.batch_size = 256, 8
-  predicted = _predict(config, host, num_training=8)
+  predicted = _predict(config, placement, num_training=8)
   assert predicted.at_once == 128
   assert (
     'may train off-policy. 128 batches of unrolls begin at once'
@@ -69,10 +72,10 @@ def test_warns_of_too_many_environments_for_the_batch_and_mends_it():
     '--config.batch_size=80 lowers that to 8.'
   )
   config.batch_size = 80
-  assert not _predict(config, host, num_training=8).warning()
+  assert not _predict(config, placement, num_training=8).warning()
   # The devices of all hosts need equal pieces, and fewer are not enough.
   config.batch_size = 72
-  assert _predict(config, host, num_training=8).warning()
+  assert _predict(config, placement, num_training=8).warning()
 
 
 def test_a_batch_size_that_mends_nothing_is_not_proposed():

@@ -10,7 +10,9 @@ import pytest
 from seedrl_jax.agents import base as agents
 from seedrl_jax.configs import base, dyna_q_cartpole, r2d2_base, sac_mujoco
 from seedrl_jax.envs import factory as env_factory
+from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.run import setup as setup_lib
 from seedrl_jax.runtime import settings
 from tests import runs
 from tests.configs import test_configs
@@ -76,7 +78,10 @@ def test_another_agents_configuration_is_refused():
 
 def _plans(count, **values):
   devices = tuple(jax.devices()[:count])
-  return layout_lib.plan_streams(runs.tiny(**values), devices)
+  config = runs.tiny(**values)
+  return layout_lib.plan_streams(
+    config, devices, lock_step=config.deterministic
+  )
 
 
 def test_environments_are_divided_evenly():
@@ -140,9 +145,6 @@ def test_actors_may_have_all_that_train(num_eval_envs: int, count: int):
   )
   assert [p.num_train for p in plans] == [0, 1][-count:]
   assert len(plans[0].global_env_id) == (num_eval_envs or 1)
-  assert layout_lib.block_width(runs.tiny(), 4, plans) == 4
-  uniform = runs.tiny(replay__sampler='uniform', replay__max_size=9)
-  assert layout_lib.block_width(uniform, 4, plans) == 1
 
 
 @pytest.mark.parametrize(
@@ -169,29 +171,31 @@ def test_block_width(values, expected):
     replay__max_size=9,
     **values,
   )
-  plans = layout_lib.plan_streams(config, tuple(jax.devices()[:1]))
-  width = layout_lib.block_width(config, config.batch_size, plans)
-  assert width == expected
+  assert setup_lib.plan(config).block_width == expected
 
 
 def test_hosts_share_out_the_batch_and_have_seeds_of_their_own():
   config = runs.tiny(batch_size=12, num_eval_envs=3)
-  assert layout_lib.host_config(config, layout_lib.ONLY_HOST) is config
+  assert layout_lib.local_config(config, placement_lib.SINGLE) is config
   own = [
-    layout_lib.host_config(config, layout_lib.HostIndex(i, 3)) for i in range(3)
+    layout_lib.local_config(config, placement_lib.Placement(i, 3))
+    for i in range(3)
   ]
   assert [c.batch_size for c in own] == [4, 4, 4]
   assert [c.num_eval_envs for c in own] == [3, 0, 0]
   assert own[0].seed == config.seed and len({c.seed for c in own}) == 3
   assert [c.env.num_envs for c in own] == [config.env.num_envs] * 3
   with pytest.raises(ValueError, match='be a multiple of the 5 hosts'):
-    layout_lib.host_config(config, layout_lib.HostIndex(0, 5))
+    layout_lib.local_config(config, placement_lib.Placement(0, 5))
 
 
 def test_workers_have_batches_of_their_own_and_the_last_no_environments():
   config = runs.tiny(dyna_q_cartpole.get_config, batch_size=5)
-  hosts = [layout_lib.HostIndex(i, 3, False, 1) for i in range(3)]
-  own = [layout_lib.host_config(config, host) for host in hosts]
+  hosts = [
+    placement_lib.Placement(i, 3, shares_batch=False, has_environments=i < 2)
+    for i in range(3)
+  ]
+  own = [layout_lib.local_config(config, host) for host in hosts]
   assert [c.batch_size for c in own] == [5, 5, 5]
   devices = tuple(jax.devices()[:1])
   acts = [
@@ -208,9 +212,9 @@ def test_environments_of_all_hosts_have_ids_of_their_own():
     np.concatenate([
       p.global_env_id
       for p in layout_lib.plan_streams(
-        layout_lib.host_config(config, layout_lib.HostIndex(i, 2)),
+        layout_lib.local_config(config, placement_lib.Placement(i, 2)),
         tuple(jax.devices()[:2]),
-        layout_lib.HostIndex(i, 2),
+        placement_lib.Placement(i, 2),
       )
     ]).tolist()
     for i in range(2)

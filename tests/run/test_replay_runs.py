@@ -96,14 +96,14 @@ def _rates(config, workdir, monkeypatch):
   """Trains; returns the learning rates of the updates."""
   run = runs.Run(config, workdir)
   updater, rates = run.system.parts.updater, []
-  update = updater._update
+  update = updater.step._update
 
   def record(state, batch, progress):
     result = update(state, batch, progress)
     rates.append(float(result[1].metrics['learning_rate']))
     return result
 
-  monkeypatch.setattr(updater, '_update', record)
+  monkeypatch.setattr(updater.step, '_update', record)
   run.train()
   last = runs.rows(workdir)[-1]
   assert float(last['losses/learning_rate']) == pytest.approx(rates[-1])

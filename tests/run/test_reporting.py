@@ -2,16 +2,16 @@
 
 import pytest
 
-from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.learner import placement as placement_lib
 from tests import runs
 
 
 def test_a_run_of_several_hosts_counts_the_others_steps_and_episodes(tmp_path):
   run = runs.Run(runs.tiny(), tmp_path)
   reporter, counters = run.system._reporter, run.system._counters
-  counters.host = layout_lib.HostIndex(1, 2)
+  counters.placement = placement_lib.Placement(1, 2)
   assert counters.tell()['episodes'] == []
-  counters.host = layout_lib.HostIndex(0, 2)
+  counters.placement = placement_lib.Placement(0, 2)
   own = counters.tell()
   assert 'episodes' not in own
   other = {**own, 'env_steps': 399, 'episodes': [(2.0, 5), (4.0, 7)]}
@@ -27,7 +27,7 @@ def test_a_run_of_several_hosts_counts_the_others_steps_and_episodes(tmp_path):
 def test_the_returns_of_a_solved_run_stay_at_the_target(tmp_path):
   run = runs.Run(runs.tiny(target_return=3.0), tmp_path)
   reporter, counters = run.system._reporter, run.system._counters
-  counters.host = layout_lib.HostIndex(0, 2)
+  counters.placement = placement_lib.Placement(0, 2)
   own = counters.tell()
   for returns in ([3.0] * 100, [0.0] * 100):
     episodes = [(total, 5) for total in returns]

@@ -10,9 +10,10 @@ from seedrl_jax.configs import (
   pqn_cartpole,
   sac_pendulum,
 )
-from seedrl_jax.run import layout
 from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.runtime import workdir
+from seedrl_jax.workers import coordinator
 from tests import runs
 
 
@@ -30,8 +31,9 @@ def _build(**values):
     ),
     (
       {'actors__max_envs': 4, 'deterministic': True},
-      '--config.actors.max_envs=4: actors come and go as they will; a run with '
-      '--config.deterministic has none.',
+      '--config.actors.max_envs=4: remote actors cannot take turns with the '
+      'learner, as --config.deterministic and asynchronous workers without '
+      'Reverb do; give 0.',
     ),
     (
       {'actors__max_envs': 4, 'actors__batch_size': 5},
@@ -129,9 +131,19 @@ def test_streams_of_later_starts_have_other_seeds(monkeypatch):
   assert len(set(seeds)) == len(seeds) - 1
 
 
-def test_the_last_worker_trains_the_model():
+def test_the_last_worker_trains_the_model(tmp_path):
   config = dyna_q_cartpole.get_config()
-  hosts = [layout.HostIndex(i, 3, False, 1) for i in range(3)]
-  losses = [setup_lib.plan(config, host).agent.trainer.loss for host in hosts]
+  config.asynchronous.workers, config.asynchronous.model_workers = 3, 1
+  directory = workdir.Workdir(tmp_path)
+  workers = [
+    coordinator.AsynchronousWorkers(
+      config, directory, {'worker': i} if i else None
+    )
+    for i in range(3)
+  ]
+  losses = [
+    setup_lib.plan(config, worker.placement()).agent.trainer.loss
+    for worker in workers
+  ]
   roles = [loss.config.planning.role for loss in losses]
   assert roles == ['act', 'act', 'model']

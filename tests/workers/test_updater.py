@@ -44,7 +44,7 @@ _AGENTS = {
 def _config(name):
   make, changes = _AGENTS[name]
   config = runs.tiny(make, **changes)
-  config.deterministic = True
+  config.replay.backend = 'embedded'
   config.asynchronous.workers = 1
   return config
 
@@ -63,7 +63,9 @@ def _train(config, workdir, coordinator):
 @pytest.mark.parametrize('name', _AGENTS)
 def test_one_worker_trains_as_the_ordinary_learner(name, tmp_path):
   config = _config(name)
+  config.deterministic = True
   ordinary, expected = _train(config, tmp_path / 'a', None)
+  config.deterministic = False
   folder = workdir_lib.Workdir(tmp_path / 'b')
   joined = workers_lib.AsynchronousWorkers(config, folder)
   summary, found = _train(config, folder.path, joined)
@@ -89,7 +91,7 @@ def test_each_worker_has_a_device_of_its_own(tmp_path, monkeypatch):
     told = {'worker': index, 'config': config_changes.flat_config(config)}
     joined = workers_lib.AsynchronousWorkers(config, folder, told)
     joined.check_start(config)
-    used += joined.devices()
+    used += joined.placement().devices
   assert used == ['second', 'second', 'first', 'first']
 
 
@@ -97,9 +99,7 @@ def test_an_agent_of_several_steps_is_refused():
   config = runs.tiny(ppo_cartpole.get_config)
   agent = base.load_agent(config, factory.make_env_spec(config))
   with pytest.raises(ValueError, match='not one gradient step'):
-    updater_lib.AsynchronousUpdater(
-      agent, jax.devices()[:1], config.asynchronous
-    )
+    updater_lib.AsynchronousStep(agent, config.asynchronous)
 
 
 def test_outlying_losses_are_found():
@@ -144,6 +144,7 @@ def test_a_gpu_is_made_deterministic_before_a_device_is_chosen(
     workers_lib.AsynchronousWorkers, 'check_start', check_start
   )
   config = _config('a2c')
+  config.deterministic = True
   coordinator = workers_lib.AsynchronousWorkers(
     config, workdir_lib.Workdir(tmp_path)
   )

@@ -29,7 +29,6 @@ from seedrl_jax.hosts import joining
 from seedrl_jax.lab.benchmarks import environments
 from seedrl_jax.learner import update as update_lib
 from seedrl_jax.replay import table_configs
-from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.run import reporting
 from seedrl_jax.run import setup as setup_lib
@@ -174,8 +173,7 @@ def _run(
   coordinator = joining.join(address, count, index, _JOIN_SECONDS)
   try:
     coordinator.check_start(config)
-    host = layout_lib.HostIndex(index, count)
-    timed = list(_time(config, coordinator, host, turns))
+    timed = list(_time(config, coordinator, turns))
   except BaseException as e:
     coordinator.fail(repr(e), traceback.format_exc())
     raise
@@ -186,15 +184,14 @@ def _run(
 def _time(
   config: ml_collections.ConfigDict,
   coordinator: coordinator_lib.Coordinator,
-  host: layout_lib.HostIndex,
   turns: int,
 ) -> Iterator[Turn]:
-  setup = setup_lib.plan(config, host)
+  setup = setup_lib.plan(config, coordinator.placement())
   # Hosts have seeds of their own.
   _, state = coordinator.share({}, setup_lib.initial_state(setup))
   streams = environments.free_streams(config)
   parts = parts_lib.open_parts(setup, state, streams=streams)
-  figures = reporting.RunCounters(config, parts, report.RunRecord(), host)
+  figures = reporting.RunCounters(config, parts, report.RunRecord())
   with contextlib.closing(parts):
     alone = _make_alone(parts)
 
