@@ -51,11 +51,11 @@ class Figures(Protocol):
   def progress(self) -> float:
     """Returns the known share of its frames that the run has."""
 
-  def tell(self) -> dict[str, Any]:
+  def local(self) -> dict[str, Any]:
     """Returns this host's figures as JSON values."""
 
-  def hear(self, told: Sequence[Mapping[str, Any]]) -> float:
-    """Takes all hosts' figures; returns the progress, the same on all hosts."""
+  def merge(self, figures: Sequence[Mapping[str, Any]]) -> float:
+    """Takes all hosts' figures; returns the progress, the same on all."""
 
 
 class Coordinator:
@@ -95,7 +95,7 @@ class Coordinator:
     self,
     connect: Callable[[], None],
     compile_update: Callable[[], None],
-    wanted: bool,
+    is_needed: bool,
     replay_address: str = '',
   ) -> None:
     """Compiles the update on all hosts; raises `HostLost` if one is gone.
@@ -103,11 +103,12 @@ class Coordinator:
     Args:
       connect: joins all training devices.
       compile_update: compiles on this host.
-      wanted: False if this host will not update. Several hosts compile even so.
+      is_needed: False if this host will not update. Several hosts compile
+        even so.
       replay_address: of the store's server, which others may use; '' if it has
         none.
     """
-    if wanted:
+    if is_needed:
       compile_update()
 
   @contextlib.contextmanager

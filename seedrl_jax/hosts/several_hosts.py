@@ -104,10 +104,10 @@ class SeveralHosts(coordinator.Coordinator):
     self,
     connect: Callable[[], None],
     compile_update: Callable[[], None],
-    wanted: bool,
+    is_needed: bool,
     replay_address: str = '',
   ) -> None:
-    del wanted, replay_address
+    del is_needed, replay_address
     self._votes.gather('compile')
     with self._finding_loss():
       connect()
@@ -166,9 +166,9 @@ class SeveralHosts(coordinator.Coordinator):
       'ready': ready,
       'save': save_due,
       'prints': prints,
-      'figures': figures.tell(),
+      'figures': figures.local(),
     })
-    return votes, figures.hear([v['figures'] for v in votes])
+    return votes, figures.merge([v['figures'] for v in votes])
 
   def _fingerprints(
     self, learner: learner_lib.Learner
@@ -205,8 +205,8 @@ class SeveralHosts(coordinator.Coordinator):
     reason = ''
     if failure is not None:
       reason = f'{type(failure.error).__name__}: {failure.error}'
-    answers = self._votes.gather([figures.tell(), reason])
-    figures.hear([host_figures for host_figures, _ in answers])
+    answers = self._votes.gather([figures.local(), reason])
+    figures.merge([host_figures for host_figures, _ in answers])
     self.failures = [
       votes_lib.lost_sentence(index, f'has failed ({text})')
       for index, (_, text) in enumerate(answers)

@@ -96,7 +96,7 @@ class RunCheckpoints:
     )
     return restored.state
 
-  def told(self) -> dict[str, Any]:
+  def shared_record(self) -> dict[str, Any]:
     """Returns the record for `follow` on other hosts, as JSON values."""
     return dataclasses.asdict(self.record)
 

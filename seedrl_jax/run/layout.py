@@ -29,17 +29,19 @@ _LEAST_HALF = 128
 
 def check(
   config: ml_collections.ConfigDict,
-  own: Mapping[str, settings.Allowed] | None = None,
+  agent_keys: Mapping[str, settings.Allowed] | None = None,
 ) -> None:
-  """Checks a run's configuration; `own` is the agent's table.
+  """Checks a run's configuration; `agent_keys` are what its agent declares.
 
-  Without a table, the agent's section may have any keys.
+  Without them, the agent's sections may have any keys.
 
   Raises:
     ValueError: if a value is wrong; names the flag and what it can be.
   """
   settings.check(
-    config, base_config.ALLOWED | dict(own or {}), complete=bool(own)
+    config,
+    base_config.ALLOWED | dict(agent_keys or {}),
+    complete=bool(agent_keys),
   )
 
 
@@ -206,14 +208,14 @@ def inference_batch_size(
   config: ml_collections.ConfigDict, num_envs: int
 ) -> int:
   """Returns how many of a local stream's environments an inference call has."""
-  wanted = config.env.batch_size
-  if not 0 <= wanted <= num_envs:
+  batch_size = config.env.batch_size
+  if not 0 <= batch_size <= num_envs:
     raise ValueError(
-      f'--config.env.batch_size={wanted}: a stream has {num_envs} environments '
-      '(evaluation included); give fewer, or 0 for the default.'
+      f'--config.env.batch_size={batch_size}: a stream has {num_envs} '
+      'environments (evaluation included); give fewer, or 0 for the default.'
     )
-  if wanted:
-    return wanted
+  if batch_size:
+    return batch_size
   # Halves drift apart: one would begin unrolls before the other ends those of
   # the last batch, and so wait for all training.
   in_step = config.learner.max_lag in (0, 1)

@@ -38,11 +38,11 @@ class RunCounters:
     # Whether the training has reached its target.
     self.is_solved = False
     self.note_returns(before.returns)
-    # The hosts' latest counters since their start.
-    self._told: dict[int, report.Snapshot] = {}
-    # On host 0: returns and lengths of the others' episodes.
-    self._heard: collections.deque[tuple[float, int]] = collections.deque(
-      maxlen=report.WINDOW
+    # Latest counters of each host since its start.
+    self._snapshots: list[report.Snapshot] = []
+    # On host 0: returns and lengths of episodes on other hosts.
+    self._remote_episodes: collections.deque[tuple[float, int]] = (
+      collections.deque(maxlen=report.WINDOW)
     )
 
   def begin(self) -> None:
@@ -89,17 +89,18 @@ class RunCounters:
 
   def env_steps(self) -> int:
     """Returns the steps of the training environments of all hosts."""
-    others = sum(s.env_steps for s in self._others())
-    return self.before.env_steps + self.parts.env_steps() + others
+    remote = sum(s.env_steps for s in self._remote_snapshots())
+    return self.before.env_steps + self.parts.env_steps() + remote
 
-  def _others(self) -> list[report.Snapshot]:
-    return [s for i, s in self._told.items() if i != self.placement.index]
+  def _remote_snapshots(self) -> list[report.Snapshot]:
+    index = self.placement.index
+    return [s for i, s in enumerate(self._snapshots) if i != index]
 
   def snapshot(self) -> report.Snapshot:
     """Returns the counters of all hosts, over all starts."""
-    total = self._own_snapshot(self.seconds())
-    for other in self._others():
-      total = total.plus(other)
+    total = self._local_snapshot(self.seconds())
+    for snapshot in self._remote_snapshots():
+      total = total.plus(snapshot)
     return dataclasses.replace(
       total,
       env_steps=total.env_steps + self.before.env_steps,
@@ -109,7 +110,7 @@ class RunCounters:
       learner_wait=total.learner_wait / self.placement.count,
     )
 
-  def _own_snapshot(self, seconds: float = 0.0) -> report.Snapshot:
+  def _local_snapshot(self, seconds: float = 0.0) -> report.Snapshot:
     workers = self.parts.workers
     counters = [worker.counters for worker in workers]
     learner = self.parts.learner.counters
@@ -137,8 +138,8 @@ class RunCounters:
 
   def take_episodes(self) -> Iterator[tuple[bool, float, int]]:
     """Yields is_training, return and length; on host 0 of all hosts."""
-    while self._heard:
-      yield True, *self._heard.popleft()
+    while self._remote_episodes:
+      yield True, *self._remote_episodes.popleft()
     for worker in self.parts.workers:
       for episode in worker.stream.take_episodes():
         is_training = episode.env_id < worker.num_train_envs
@@ -151,26 +152,27 @@ class RunCounters:
       curves |= info.metrics('replay' if name == table_configs.TABLE else name)
     return curves
 
-  def tell(self) -> dict[str, Any]:
+  def local(self) -> dict[str, Any]:
     """Returns this host's counters for the others, and episodes for host 0."""
-    figures = dataclasses.asdict(self._own_snapshot())
+    figures = dataclasses.asdict(self._local_snapshot())
     if self.placement.index:
       episodes = [episode[1:] for episode in self.take_episodes()]
       figures['episodes'] = episodes[-report.WINDOW :]
     return figures
 
-  def hear(self, told: Sequence[Mapping[str, Any]]) -> float:
+  def merge(self, figures: Sequence[Mapping[str, Any]]) -> float:
     """Takes all hosts' counters; returns the progress, the same on all."""
-    snapshots = {}
-    for index, figures in enumerate(map(dict, told)):
-      episodes = figures.pop('episodes', ())
+    snapshots = []
+    for counters in map(dict, figures):
+      episodes = counters.pop('episodes', ())
       if not self.placement.index:
-        self._heard.extend(episodes)
-      snapshots[index] = report.Snapshot(**figures)
+        self._remote_episodes.extend(episodes)
+      snapshots.append(report.Snapshot(**counters))
     # In one assignment, as other threads read it.
-    self._told = snapshots
-    steps = sum(own.env_steps for own in snapshots.values())
-    return self._share(self.before.env_steps + steps)
+    self._snapshots = snapshots
+    return self._share(
+      self.before.env_steps + sum(x.env_steps for x in snapshots)
+    )
 
 
 class RunReporter:

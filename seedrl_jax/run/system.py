@@ -109,7 +109,7 @@ class System:
       )
     state = checkpoints.restore(setup_lib.initial_state(setup))
     startup.ready('state')
-    shared, state = self._coordinator.share(checkpoints.told(), state)
+    shared, state = self._coordinator.share(checkpoints.shared_record(), state)
     # Processes with batches of their own save their replays one by one.
     is_exact = setup.placement.shares_batch
     checkpoints.follow(shared, int(state.step), is_exact)

@@ -98,7 +98,7 @@ class Training:
     self._coordinator.compile(
       parts.updater.connect,
       lambda: parts.learner.compile(parts.blank_batch),
-      wanted=not self.interrupted,
+      is_needed=not self.interrupted,
       replay_address=parts.store.address or '',
     )
     startup.ready('updating')

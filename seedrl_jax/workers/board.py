@@ -128,7 +128,7 @@ class Board:
     self.own.staleness[min(age, _BINS - 1)] += 1
 
   def tell(self, figures: Mapping[str, Any]) -> None:
-    """Writes a worker's counters, those of `reporting.RunCounters.tell`."""
+    """Writes a worker's counters, those of `reporting.RunCounters.local`."""
     row = self.own
     row.figures = [figures[name] for name in _FIELDS]
     for episode in figures.get('episodes', ()):

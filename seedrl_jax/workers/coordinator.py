@@ -213,10 +213,10 @@ class AsynchronousWorkers(coordinator.Coordinator):
     self,
     connect: Callable[[], None],
     compile_update: Callable[[], None],
-    wanted: bool,
+    is_needed: bool,
     replay_address: str = '',
   ) -> None:
-    if not wanted:
+    if not is_needed:
       return
     if self._told is None:
       self._start_others(replay_address)
@@ -280,8 +280,8 @@ class AsynchronousWorkers(coordinator.Coordinator):
     yield decide
 
   def _exchange(self, figures: coordinator.Figures) -> None:
-    self._board.tell(figures.tell())
-    self._progress = figures.hear(self._board.told())
+    self._board.tell(figures.local())
+    self._progress = figures.merge(self._board.told())
 
   def _check(self) -> None:
     for child in self._children:

@@ -133,7 +133,7 @@ def main() -> None:
   coordinator.compile(
     lambda: None,
     lambda: result.update(train_all() | statistics()),
-    wanted=True,
+    is_needed=True,
   )
   np.savez(pathlib.Path(folder) / f'{index}of{count}.npz', **result)
   coordinator.leave()

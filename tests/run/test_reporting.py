@@ -10,16 +10,16 @@ def test_a_run_of_several_hosts_counts_the_others_steps_and_episodes(tmp_path):
   run = runs.Run(runs.tiny(), tmp_path)
   reporter, counters = run.system._reporter, run.system._counters
   counters.placement = placement_lib.Placement(1, 2)
-  assert counters.tell()['episodes'] == []
+  assert counters.local()['episodes'] == []
   counters.placement = placement_lib.Placement(0, 2)
-  own = counters.tell()
-  assert 'episodes' not in own
-  other = {**own, 'env_steps': 399, 'episodes': [(2.0, 5), (4.0, 7)]}
-  assert counters.hear([own, other]) == 399 / 400
+  local = counters.local()
+  assert 'episodes' not in local
+  other = {**local, 'env_steps': 399, 'episodes': [(2.0, 5), (4.0, 7)]}
+  assert counters.merge([local, other]) == 399 / 400
   reporter.collect_episodes()
   assert reporter.summary('finished').mean_return_100 == 3.0
   assert reporter.record().env_steps == 399 and not counters.is_finished()
-  assert counters.hear([own, {**own, 'env_steps': 400}]) == 1
+  assert counters.merge([local, {**local, 'env_steps': 400}]) == 1
   assert counters.is_finished()
   run.train()
 
@@ -28,10 +28,10 @@ def test_the_returns_of_a_solved_run_stay_at_the_target(tmp_path):
   run = runs.Run(runs.tiny(target_return=3.0), tmp_path)
   reporter, counters = run.system._reporter, run.system._counters
   counters.placement = placement_lib.Placement(0, 2)
-  own = counters.tell()
+  local = counters.local()
   for returns in ([3.0] * 100, [0.0] * 100):
     episodes = [(total, 5) for total in returns]
-    counters.hear([own, {**own, 'env_steps': 0, 'episodes': episodes}])
+    counters.merge([local, {**local, 'env_steps': 0, 'episodes': episodes}])
     reporter.collect_episodes()
     assert counters.is_finished()
     assert reporter.summary('finished').mean_return_100 == 3.0

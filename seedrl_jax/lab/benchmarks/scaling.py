@@ -199,7 +199,7 @@ def _time(
       parts.learner.compile(parts.blank_batch)
       alone()
 
-    coordinator.compile(parts.updater.connect, compile_both, wanted=True)
+    coordinator.compile(parts.updater.connect, compile_both, is_needed=True)
     with coordinator.deciding(parts.learner, figures) as decide:
       _turn(parts, alone, decide)
       for _ in range(turns):
