@@ -25,7 +25,6 @@ from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.workers import board as board_lib
 from seedrl_jax.workers import children as children_lib
 from seedrl_jax.workers import (
-  owned_server,
   server,
   shared,
   synchronous,
@@ -45,25 +44,31 @@ class AsynchronousWorkers(coordinator.Coordinator):
     self,
     config: ml_collections.ConfigDict,
     workdir: workdir_lib.Workdir,
-    told: Mapping[str, Any] | None = None,
+    worker_info: Mapping[str, Any] | None = None,
     say: Callable[[str], None] = print,
   ):
-    """Starts nothing; `told` is what the first worker tells another."""
-    self.index = told['worker'] if told else 0
+    """Starts nothing.
+
+    `worker_info`: settings that the first worker sends to the others; None in
+    the first worker.
+    """
+    self.index = worker_info['worker'] if worker_info else 0
     self.count = config.asynchronous.workers
     self.num_models = config.asynchronous.model_workers
     # Of the first worker's Reverb server, which all of them use.
     self._replay_address = ''
     self.divides_batch = False
     self._config, self._workdir = config, workdir
-    self._told, self._say = told, say
+    self._worker_info, self._say = worker_info, say
     self._processors = [processors(i) for i in range(self.count)]
     self._parameters: Any = None
-    # The addresses of a parameter server's shards.
-    self._places: Sequence[str] = told.get('places', ()) if told else ()
     self._children: list[children_lib.Child] = []
-    # To the first worker, of another one.
+    # Of a parameter server.
+    self._shards: list[children_lib.Child] = []
+    # From another worker to the first.
     self._link: socket.socket | None = None
+    if worker_info and 'link' in worker_info:
+      self._link = socket.socket(fileno=worker_info['link'])
 
   def check_start(self, config: ml_collections.ConfigDict) -> None:
     self._check_start(config)
@@ -71,9 +76,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
     jax.config.update('jax_default_device', self._device())
 
   def _check_start(self, config: ml_collections.ConfigDict) -> None:
-    if self._told is None:
-      if config.asynchronous.share == 'server':
-        owned_server.check_addresses(config)
+    if self._worker_info is None:
       if self.num_models:
         self._check_models(config)
       if config.network.normalize_pixels:
@@ -82,12 +85,12 @@ class AsynchronousWorkers(coordinator.Coordinator):
           'gradients but no statistics; give False.'
         )
       return
-    first, own = self._told['config'], _flat(config)
-    for key in sorted(first.keys() | own.keys()):
-      if first.get(key) != own.get(key) and key != 'replay.address':
+    first, local = self._worker_info['config'], _flat(config)
+    for key in sorted(first.keys() | local.keys()):
+      if first.get(key) != local.get(key) and key != 'replay.address':
         raise coordinator.HostsMismatch(
           f'--config.{key}: the run has {first.get(key)} and this worker '
-          f'{own.get(key)}; start all workers with one configuration.'
+          f'{local.get(key)}; start all workers with one configuration.'
         )
 
   def _check_models(self, config: ml_collections.ConfigDict) -> None:
@@ -125,8 +128,8 @@ class AsynchronousWorkers(coordinator.Coordinator):
   def share(
     self, record: dict[str, Any], state: update.LearnerState
   ) -> tuple[dict[str, Any], update.LearnerState]:
-    told, flat = self._told, self._updater.flat
-    fds = told['fds'] if told else {}
+    info, flat = self._worker_info, self._updater.flat
+    fds = info['fds'] if info else {}
     self._board = board_lib.Board(
       self.count,
       self.index,
@@ -136,12 +139,15 @@ class AsynchronousWorkers(coordinator.Coordinator):
     )
     self._parameters = self._open(fds)
     progress = 0.0
-    if told is None:
+    if info is None:
       self._parameters.fill(flat.flatten(state.agent))
+      for child in self._shards:
+        child.wait_ready()
+      self._check()
       if flat.trainer.keeps_progress:
         progress = float(state.agent.progress)
     else:
-      record, progress = told['record'], told['progress']
+      record, progress = info['record'], info['progress']
     self._record, self._progress = record, progress
     self._updater.attach(self._parameters, self._board, progress)
     version = self._board.version()
@@ -152,44 +158,50 @@ class AsynchronousWorkers(coordinator.Coordinator):
     self._replay_address = store.address or ''
 
   def _open(self, fds: Mapping[str, int]) -> Any:
-    own = self._config.asynchronous
-    if own.share == 'server':
-      return self._open_server()
-    if own.share == 'sync':
-      return synchronous.SynchronousMemory(
-        self._updater.flat,
+    trainer, settings = self._updater.flat, self._config.asynchronous
+    if settings.share == 'server':
+      return server.ServerParameters(
+        trainer,
         self._board,
-        self._links,
+        self._config,
+        fds,
+        self._check,
+        self._start_shard,
+      )
+    if settings.share == 'sync':
+      return synchronous.SynchronousMemory(
+        trainer,
+        self._board,
+        self._sockets,
         fds,
         self.count,
-        own.patience,
+        settings.patience,
       )
     return shared.SharedMemory(
-      self._updater.flat,
-      self._board,
-      fds,
-      max_staleness=own.max_staleness,
-      statistics=own.shared_statistics,
-      lock=own.share == 'lock',
-    )
-
-  def _open_server(self) -> server.ServerParameters:
-    trainer, config = self._updater.flat, self._config
-    if self._told is not None:
-      return server.ServerParameters(trainer, self._board, config, self._places)
-    found = owned_server.OwnedServer(
       trainer,
       self._board,
-      config,
-      self._workdir.path / 'shards',
-      process.PROCESSORS,
-      self._say,
+      fds,
+      max_staleness=settings.max_staleness,
+      statistics=settings.shared_statistics,
+      lock=settings.share == 'lock',
     )
-    self._places = found.places
-    return found
 
-  def _links(self) -> dict[int, socket.socket]:
-    """Returns the links to the workers that are ready, by index."""
+  def _start_shard(
+    self, index: int, info: Mapping[str, Any], fds: Sequence[int]
+  ) -> None:
+    child = children_lib.Child(
+      f'Shard {index}',
+      lambda: info,
+      fds,
+      self._workdir.path / f'shards/{index}.log',
+      process.PROCESSORS,
+      lambda: self._say(f'Shard {index} has died; it is started again.'),
+      self._config.asynchronous.patience,
+    )
+    self._shards.append(child)
+
+  def _sockets(self) -> dict[int, socket.socket]:
+    """Returns the sockets to the workers that are ready, by index."""
     if self._link is not None:
       return {0: self._link}
     return {
@@ -206,11 +218,10 @@ class AsynchronousWorkers(coordinator.Coordinator):
   ) -> None:
     if not wanted:
       return
-    if self._told is None:
+    if self._worker_info is None:
       self._start_others()
     compile_update()
-    if self._told is not None:
-      self._link = socket.socket(fileno=self._told['link'])
+    if self._link is not None:
       # It is ready.
       self._link.send(b'.')
     for child in self._children:
@@ -219,32 +230,36 @@ class AsynchronousWorkers(coordinator.Coordinator):
 
   def _start_others(self) -> None:
     fds = {'board': self._board.fd, **self._parameters.fds}
-    told = {
+    info = {
       'fds': fds,
       'config': _flat(self._config),
-      'places': self._places,
       'replay_address': self._replay_address,
     }
     for index in range(1, self.count):
       self._children.append(
         children_lib.Child(
-          f'worker-{index}',
-          functools.partial(self._tell, index, told),
+          f'Worker {index}',
+          functools.partial(self._make_info, index, info),
           tuple(fds.values()),
           self._workdir.of_host(index).path / 'worker.log',
           self._processors[index],
           functools.partial(self._on_death, index),
+          self._config.asynchronous.patience,
         )
       )
 
-  def _tell(self, index: int, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what worker `index` is told when it starts, again too."""
+  def _make_info(self, index: int, info: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings for a process of worker `index`."""
     children = self._children
     deaths = children[index - 1].deaths if index <= len(children) else 0
     # Each start has seeds of its own.
     record = {**self._record, 'starts': self._record['starts'] + deaths}
-    own = {'worker': index, 'record': record, 'progress': self._progress}
-    return {**told, **own}
+    return {
+      **info,
+      'worker': index,
+      'record': record,
+      'progress': self._progress,
+    }
 
   def _on_death(self, index: int) -> None:
     self._board.restart(index)
@@ -268,13 +283,18 @@ class AsynchronousWorkers(coordinator.Coordinator):
     yield decide
 
   def _exchange(self, figures: coordinator.Figures) -> None:
-    self._board.tell(figures.tell())
-    self._progress = figures.hear(self._board.told())
+    self._board.write_figures(figures.tell())
+    self._progress = figures.hear(self._board.read_figures())
 
   def _check(self) -> None:
-    for child in self._children:
+    """Raises `WorkerFailed` if the run must end."""
+    for child in [*self._shards, *self._children]:
       if child.failure:
+        # Nobody need wait for a shard any more.
+        self._board.set_failed()
         raise coordinator.WorkerFailed(child.failure)
+    if self._board.has_failed():
+      raise coordinator.WorkerFailed('The first worker has ended the run.')
 
   def is_ahead(self) -> bool:
     return self._board.is_ahead()
@@ -312,8 +332,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
 
   def _close(self) -> None:
     # The last checkpoint needed them.
-    if self._parameters is not None:
-      self._parameters.close()
+    children_lib.stop(self._shards)
 
 
 def _flat(config: ml_collections.ConfigDict) -> dict[str, Any]:

@@ -134,10 +134,9 @@ class AsynchronousUpdater(update.Updater):
   def _run(
     self, state: update.LearnerState, batch: types.Batch, progress: float
   ) -> tuple[jax.Array, base.UpdateOutput, jax.Array]:
-    found = self._snapshot
     return self._gradient(
-      found.params,
-      found.target,
+      self._snapshot.params,
+      self._snapshot.target,
       batch,
       state.key,
       np.float32(self._progress),
@@ -146,7 +145,7 @@ class AsynchronousUpdater(update.Updater):
 
   def _apply(self, gradient: np.ndarray, metrics: Any) -> None:
     if self._outliers.finds(float(metrics['total'])):
-      self._board.own.outlying += 1
+      self._board.row.outlying += 1
       return
     learning_rate = float(metrics['learning_rate'])
     self._shared.apply(gradient, self._snapshot.version, learning_rate)
@@ -167,10 +166,10 @@ class AsynchronousUpdater(update.Updater):
     return self.flat.acting_params(vectors.params, np.float32(0.0))
 
   def host_state(self, state: update.LearnerState) -> update.LearnerState:
-    own = update.host_state(state)
     version = self._board.version()
     agent = self.flat.unflatten(self._shared.vectors(), version, self._progress)
-    return own._replace(agent=agent, step=jnp.int32(version))
+    host_state = update.host_state(state)
+    return host_state._replace(agent=agent, step=jnp.int32(version))
 
   def version_after(self, version: int) -> int:
     return self._snapshot.version
