@@ -1,4 +1,4 @@
-"""Trains with workers of their own: A3C, Hogwild! and GORILA.
+"""Trains with asynchronous workers: A3C, Hogwild! and GORILA.
 
 `python launch/train_async.py --config=a3c_cartpole --workdir=…`. Takes all
 flags of launch/train.py. Each of `--config.asynchronous.workers` processes acts

@@ -1,8 +1,8 @@
-"""Workers that train the same parameters, each in a process of its own.
+"""Workers that train the same parameters, each in its own process.
 
 The first worker is the run: it evaluates, reports and saves, and it starts the
-others. Each worker acts in environments of its own and computes gradients from
-its own data; `shared` says how they reach the parameters.
+others. Each worker acts in its own environments and computes gradients from its
+own data. `shared` describes how they reach the parameters.
 """
 
 import contextlib

@@ -62,10 +62,8 @@ class ServerParameters:
   def fill(self, vectors: flat.Vectors) -> None:
     """Starts the shards with `vectors`."""
     arrays = [vectors.params, vectors.target, *vectors.optimizer]
-    parts = zip(*(split(x, len(self._shards)) for x in arrays), strict=True)
-    for index, (shard, part) in enumerate(
-      zip(self._shards, parts, strict=True)
-    ):
+    for index, shard in enumerate(self._shards):
+      part = [split(x, len(self._shards))[index] for x in arrays]
       shard.snapshot.save(part, self._board.version())
       info = {
         'shard': index,
@@ -120,7 +118,9 @@ class ServerParameters:
     row = self._board.row
     row.version = self._shards[0].reply['version']
     row.shards_cpu = sum(shard.reply['cpu_seconds'] for shard in self._shards)
-    row['bytes'] += sum(shard.num_bytes for shard in self._shards)
+    for shard in self._shards:
+      row['bytes'] += shard.request.nbytes + shard.reply.nbytes
+      row['bytes'] += shard.target.nbytes * shard.reply['has_target']
     return all(have_got)
 
   def vectors(self) -> flat.Vectors:
@@ -140,7 +140,6 @@ class _Connection:
   Attributes:
     request, reply: the last messages.
     target: the target network's parameters, as the shard last sent them.
-    num_bytes: size of the last messages.
     snapshot: what a new process of the shard begins with.
     fds: file descriptors of the snapshot and of the socket that listens.
   """
@@ -201,11 +200,9 @@ class _Connection:
 
   def _receive(self) -> bool:
     """Returns whether there is a reply; False if the shard is gone."""
-    self.num_bytes = self.request.nbytes + self.reply.nbytes
     try:
       links.transfer(self._socket.recv_into, self.reply, self._check)
       if self.reply['has_target']:
-        self.num_bytes += self.target.nbytes
         links.transfer(self._socket.recv_into, self.target, self._check)
     except ConnectionError:
       self._socket.close()

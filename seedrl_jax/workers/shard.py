@@ -6,6 +6,7 @@ of its own updates. Workers send fixed-size records over Unix sockets.
 """
 
 import contextlib
+import os
 import socket
 import sys
 import threading
@@ -103,7 +104,8 @@ class Shard:
         with self.lock:
           self._answer(request, reply, is_first=num_targets < 0)
           reply['has_target'] = num_targets != self._num_targets
-          target[:], num_targets = self._target, self._num_targets
+          if reply['has_target']:
+            target[:], num_targets = self._target, self._num_targets
         links.transfer(connection.send, reply)
         if reply['has_target']:
           links.transfer(connection.send, target)
@@ -150,6 +152,8 @@ def main(config: ml_collections.ConfigDict, info: Mapping[str, Any]) -> None:
   """
   # Not with 0: only its parent's signal ends a shard.
   process.on_stop(lambda number, _: sys.exit(128 + number))
+  # An error in a thread ends the process, too.
+  threading.excepthook = _end
   # Accelerators are the workers'.
   jax.config.update('jax_platforms', 'cpu')
   settings, optimizer = config.asynchronous, sgd.make_optimizer(config)
@@ -178,3 +182,8 @@ def main(config: ml_collections.ConfigDict, info: Mapping[str, Any]) -> None:
     # Never released: no gradient is applied after the save.
     shard.lock.acquire()
     shard.save()
+
+
+def _end(args: threading.ExceptHookArgs) -> None:
+  threading.__excepthook__(args)
+  os._exit(1)
