@@ -111,7 +111,6 @@ class _Asynchronous(ml_collections.ConfigDict):
   max_staleness: int
   outlier_deviations: float
   shards: int
-  addresses: tuple[Any, ...]
   snapshot_seconds: float
   patience: float
 

@@ -1,4 +1,4 @@
-"""Trains with workers of their own: A3C, Hogwild! and GORILA.
+"""Trains with asynchronous workers: A3C, Hogwild! and GORILA.
 
 `python launch/train_async.py --config=a3c_cartpole --workdir=…`. Takes all
 flags of launch/train.py. Each of `--config.asynchronous.workers` processes acts
@@ -30,13 +30,13 @@ def _join() -> coordinator.Coordinator:
   """Returns what coordinates this worker with the others."""
   from seedrl_jax.workers import coordinator as workers_lib
 
-  config, told = train.CONFIG.value, children.told()
-  if told and told['replay_address']:
-    config.replay.address = told['replay_address']
+  config, info = train.CONFIG.value, children.parent_info()
+  if info and info['replay_address']:
+    config.replay.address = info['replay_address']
   folder = workdir.Workdir(train.WORKDIR.value)
-  joined = workers_lib.AsynchronousWorkers(config, folder, told or None)
-  os.sched_setaffinity(0, workers_lib.processors(joined.index))
-  return joined
+  workers = workers_lib.AsynchronousWorkers(config, folder, info or None)
+  os.sched_setaffinity(0, workers_lib.processors(workers.index))
+  return workers
 
 
 def _serve(argv: Sequence[str]) -> None:
@@ -46,15 +46,23 @@ def _serve(argv: Sequence[str]) -> None:
     process.configure()
     from seedrl_jax.workers import shard
   try:
-    shard.main(train.CONFIG.value, children.told() or {})
+    shard.main(train.CONFIG.value, children.parent_info() or {})
   except ValueError as e:
     sys.exit(f'{config_flag.PROGRAM}: {e}')
 
 
+def _keep_running(argv: Sequence[str]) -> None:
+  """Runs the first worker, again if it dies."""
+  del argv
+  patience = train.CONFIG.value.asynchronous.patience
+  # The first worker rejects smaller values.
+  sys.exit(children.keep_running(max(patience, 1.0)))
+
+
 if __name__ == '__main__':
-  if (given := children.told()) is None:
-    sys.exit(children.keep_running())
-  if 'shard' in given:
+  if (parent_info := children.parent_info()) is None:
+    train.run(_keep_running)
+  elif 'shard' in parent_info:
     train.run(_serve)
   else:
     train.start(_join)

@@ -23,9 +23,7 @@ _MAY_IMPORT = {
   'engines': {'actors', 'runtime'},
   'learner': {'agents', 'replay', 'types'},
   'hosts': {'agents', 'learner', 'replay', 'runtime', 'types'},
-  'workers': {
-    *('actors', 'agents', 'hosts', 'learner', 'replay', 'runtime', 'types'),
-  },
+  'workers': {'agents', 'hosts', 'learner', 'replay', 'runtime', 'types'},
   'evaluation': {
     *('agents', 'configs', 'envs', 'inference', 'networks', 'runtime'),
     'types',

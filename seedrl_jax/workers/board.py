@@ -1,4 +1,4 @@
-"""What workers tell each other: counters in memory that all of them have.
+"""Counters of all workers, in memory that all of them have.
 
 Each worker writes only its own row, so no row needs a lock.
 """
@@ -26,9 +26,9 @@ _ROW = np.dtype([
   ('episodes', 'f8', (_EPISODES, 2)),
   ('num_episodes', 'i8'),
   ('updates', 'i8'),
-  # The newest version that the worker knows of a parameter server.
+  # The newest version of a parameter server that the worker has received.
   ('version', 'i8'),
-  # As far as the worker knows, of the server's present processes.
+  # Of the server's present processes, in the worker's last replies.
   ('shards_cpu', 'f8'),
   ('stale', 'i8'),
   ('outlying', 'i8'),
@@ -57,24 +57,33 @@ class Board:
 
     The last `num_models` workers train a model while the others act.
     """
-    self._memory = memory.Memory([(_ROW, (count,)), ('i8', (2,))], fd)
+    self._memory = memory.Memory([(_ROW, (count,)), ('i8', (3,))], fd)
     rows, self._numbers = self._memory.arrays
     self._rows = rows.view(np.recarray)
     self.index = index
     self._num_acting = count - num_models
     if fd is None:
-      self._numbers[:] = version
-    # Episodes of each worker that were taken.
-    self._taken = [0] * count
+      # Versions of the start and of the target's last update, and whether the
+      # run has failed.
+      self._numbers[:] = version, version, 0
+    # Number of each worker's episodes that `read_figures` has returned.
+    self._num_read = [0] * count
 
   @property
   def fd(self) -> int:
     return self._memory.fd
 
   @property
-  def own(self) -> Any:
+  def row(self) -> Any:
     """This worker's row."""
     return self._rows[self.index]
+
+  def set_failed(self) -> None:
+    """Tells all workers that the run cannot go on."""
+    self._numbers[2] = 1
+
+  def has_failed(self) -> bool:
+    return bool(self._numbers[2])
 
   def version(self) -> int:
     """Returns the updates so far, of all workers."""
@@ -96,14 +105,14 @@ class Board:
   def _applied(self) -> np.ndarray:
     """Returns how many gradients each worker has applied.
 
-    In step, the first worker applies those of all, so that nobody is ahead.
+    Synchronous workers have none: the first one applies the gradients of all.
     """
     return self._rows.staleness.sum(axis=1)
 
   def target_is_due(self, period: int) -> bool:
     """Whether the target's update is due, at multiples of `period`.
 
-    True once for each; two workers at once may both be told.
+    True once for each, except that two workers may both get it at once.
     """
     version = self.version()
     if not period or version // period == self._numbers[1] // period:
@@ -118,26 +127,26 @@ class Board:
     """
     age = max(self.version() - version, 0)
     if most and age > most:
-      self.own.stale += 1
+      self.row.stale += 1
       return False
     self.count(age)
     return True
 
   def count(self, age: int) -> None:
     """Counts a gradient that was applied, `age` versions old."""
-    self.own.staleness[min(age, _BINS - 1)] += 1
+    self.row.staleness[min(age, _BINS - 1)] += 1
 
-  def tell(self, figures: Mapping[str, Any]) -> None:
+  def write_figures(self, figures: Mapping[str, Any]) -> None:
     """Writes a worker's counters, those of `reporting.RunCounters.local`."""
-    row = self.own
+    row = self.row
     row.figures = [figures[name] for name in _FIELDS]
     for episode in figures.get('episodes', ()):
       row.episodes[row.num_episodes % _EPISODES] = episode
       row.num_episodes += 1
 
-  def told(self) -> list[dict[str, Any]]:
-    """Returns all workers' counters; their episodes only once."""
-    told = []
+  def read_figures(self) -> list[dict[str, Any]]:
+    """Returns all workers' counters, and each of their episodes only once."""
+    all_figures = []
     for index, row in enumerate(self._rows):
       values = row.before + row.figures
       figures: dict[str, Any] = {
@@ -146,14 +155,14 @@ class Board:
       }
       if not self.index:
         count = int(row.num_episodes)
-        new = range(max(self._taken[index], count - _EPISODES), count)
+        new = range(max(self._num_read[index], count - _EPISODES), count)
         figures['episodes'] = [
           (float(total), int(length))
           for total, length in row.episodes[[i % _EPISODES for i in new]]
         ]
-        self._taken[index] = count
-      told.append(figures)
-    return told
+        self._num_read[index] = count
+      all_figures.append(figures)
+    return all_figures
 
   def restart(self, index: int) -> None:
     """Keeps the counters of a worker's process that has ended."""

@@ -12,11 +12,12 @@ import threading
 import time
 import types
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import connection
 from typing import Any
 
 from seedrl_jax.runtime import bound_child, process
 
-# In a child's environment: what its parent tells it, as JSON.
+# In a child's environment: settings from its parent, as JSON.
 VARIABLE = 'SEEDRL_CHILD'
 # Seconds that a child has to end, before it is killed.
 _END_SECONDS = 60.0
@@ -27,6 +28,8 @@ _MOST_DEATHS = 10
 _SETTLED_SECONDS = 10.0
 _FIRST_PAUSE = 0.5
 _MOST_EARLY_DEATHS = 6
+# Looks in a row at a process without progress before it has hung.
+_MOST_LOOKS = 10
 
 
 class Child:
@@ -35,36 +38,40 @@ class Child:
   Attributes:
     link: socket to the process; it sends a byte when it is ready.
     is_ready: whether the running process has sent that byte.
-    failure: why it cannot be started, a sentence; '' if it can.
+    failure: why the run must end, a sentence: the process has hung or cannot be
+      started again. '' if neither.
   """
 
   def __init__(
     self,
-    name: str,
-    tell: Callable[[], Mapping[str, Any]],
+    title: str,
+    make_info: Callable[[], Mapping[str, Any]],
     fds: Sequence[int],
     log: pathlib.Path,
     processors: Sequence[int],
     on_death: Callable[[], None],
+    patience: float,
   ):
     """Starts the process with this process's command line.
 
     Args:
-      tell: returns JSON values for a process that is about to start.
+      title: names the process in messages, such as 'Worker 1'.
+      make_info: returns JSON values for a process that is about to start.
       fds: file descriptors that it inherits.
-      processors: those that it may use; (): all.
+      processors: those that it may use; () means all.
       on_death: called after each death, in the child's thread.
+      patience: seconds without progress after which it has hung.
     """
-    self.name = name
     self.is_ready = False
     self.failure = ''
     self.deaths = 0
-    self._tell, self._fds, self._log = tell, tuple(fds), log
+    self._title, self._patience = title, patience
+    self._make_info, self._fds, self._log = make_info, tuple(fds), log
     self._processors, self._on_death = processors, on_death
     self._stopping = threading.Event()
     self._settled = threading.Event()
     # The kernel ends the process when the thread that started it does.
-    self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+    self._thread = threading.Thread(target=self._run, name=title, daemon=True)
     self._process: subprocess.Popen[bytes] | None = None
     self._thread.start()
 
@@ -102,7 +109,8 @@ class Child:
         early_deaths = early_deaths + 1 if is_early else 0
         if early_deaths == _MOST_EARLY_DEATHS:
           self.failure = (
-            f'{self.name} has died {early_deaths} times soon after its start: '
+            f'{self._title} has died {early_deaths} times soon after its '
+            'start: '
             f'{_last_line(self._log)} (all in {self._log}).'
           )
           return
@@ -110,7 +118,7 @@ class Child:
         if early_deaths:
           self._stopping.wait(_FIRST_PAUSE * 2 ** (early_deaths - 1))
     except Exception as e:
-      self.failure = f'{self.name} cannot be started ({e}).'
+      self.failure = f'{self._title} cannot be started ({e}).'
     finally:
       self._settled.set()
 
@@ -118,11 +126,11 @@ class Child:
     """Runs one process to its end; returns whether to start another."""
     self.link, theirs = socket.socketpair()
     self._log.parent.mkdir(parents=True, exist_ok=True)
-    told = {**self._tell(), 'link': theirs.fileno()}
+    info = {**self._make_info(), 'link': theirs.fileno()}
     with theirs, self._log.open('ab') as log:
       self._process = subprocess.Popen(
         _command(self._processors),
-        env={**os.environ, VARIABLE: json.dumps(told)},
+        env={**os.environ, VARIABLE: json.dumps(info)},
         pass_fds=(*self._fds, theirs.fileno()),
         stdin=subprocess.DEVNULL,
         stdout=log,
@@ -132,26 +140,33 @@ class Child:
       )
     if self._stopping.is_set():
       self._process.terminate()
-    if self.link.recv(1):
-      self.is_ready = True
-      self._settled.set()
-    code = self._process.wait()
+    has_hung = not wait_for_end(
+      self._process, self._patience, self.link, self._set_ready
+    )
     was_ready, self.is_ready = self.is_ready, False
+    code = self._process.returncode
     if code == 0 or self._stopping.is_set():
+      return False
+    if has_hung:
+      self.failure = hang_message(self._title, self._patience)
       return False
     if not was_ready:
       self.failure = (
-        f'{self.name} has ended with {_describe(code)} before it was ready: '
+        f'{self._title} has ended with {_describe(code)} before it was ready: '
         f'{_last_line(self._log)} (all in {self._log}).'
       )
       return False
     return True
 
+  def _set_ready(self) -> None:
+    self.is_ready = True
+    self._settled.set()
 
-def told() -> dict[str, Any] | None:
-  """Returns what a parent tells this process; None without a parent.
 
-  `keep_running` tells the first worker nothing, {}.
+def parent_info() -> dict[str, Any] | None:
+  """Returns settings from this process's parent; None without a parent.
+
+  They are empty for the first worker, which `keep_running` starts.
   """
   text = os.environ.get(VARIABLE)
   return json.loads(text) if text else None
@@ -165,11 +180,11 @@ def stop(children: Sequence[Child]) -> None:
     child.join()
 
 
-def keep_running() -> int:
+def keep_running(patience: float) -> int:
   """Runs this process's command line in a child until it ends by itself.
 
-  A child that a signal kills is started again, which resumes its run. Signals
-  to stop are passed on.
+  A child that a signal kills is started again, which resumes its run. One that
+  hangs for `patience` seconds ends the run. Signals to stop are passed on.
 
   Returns:
     What to exit with.
@@ -194,7 +209,10 @@ def keep_running() -> int:
     )
     if is_stopping:
       child.terminate()
-    code = child.wait()
+    if not wait_for_end(child, patience):
+      process.write(sys.stderr, hang_message('Worker 0', patience) + '\n')
+      return 1
+    code = child.returncode
     if code >= 0 or is_stopping:
       break
     end = f'Worker 0 has died ({_describe(code)})'
@@ -204,6 +222,70 @@ def keep_running() -> int:
       process.say(f'{end} {deaths} times; the same command resumes the run.')
   # As shells count signals.
   return code if code >= 0 else 128 - code
+
+
+def wait_for_end(
+  child: subprocess.Popen[bytes],
+  patience: float,
+  link: socket.socket | None = None,
+  on_ready: Callable[[], None] = lambda: None,
+) -> bool:
+  """Waits until a process ends; kills it and returns False if it has hung.
+
+  It has hung if neither it nor its children in its session have used any
+  processor time for `patience` seconds. A stopped process (SIGSTOP) uses none,
+  and neither does a deadlocked one. One that compiles, or steps environments,
+  does. One that waits for another process looks around every
+  `links.LOOK_SECONDS`, which takes time, too.
+
+  `on_ready` is called when `link` brings a byte.
+  """
+  pidfd = os.pidfd_open(child.pid)
+  events: list[Any] = [pidfd] if link is None else [pidfd, link]
+  times: list[float] = []
+  num_looks = 0
+  try:
+    while num_looks < _MOST_LOOKS:
+      ready = connection.wait(events, patience / _MOST_LOOKS)
+      if pidfd in ready:
+        child.wait()
+        return True
+      if ready and link is not None:
+        events.remove(link)
+        if link.recv(1):
+          on_ready()
+        continue
+      # Looks are counted, as this process may have been stopped, too.
+      before, times = times, _processor_times(child.pid, child.pid)
+      num_looks = num_looks + 1 if times and times == before else 0
+  finally:
+    os.close(pidfd)
+  child.kill()
+  child.wait()
+  return False
+
+
+def hang_message(title: str, patience: float) -> str:
+  """Returns the sentence that ends a run."""
+  return (
+    f'{title} has hung: it has used no processor time for {patience:g} s; give '
+    'it longer with --config.asynchronous.patience, or start the run again to '
+    'resume from its last checkpoint.'
+  )
+
+
+def _processor_times(pid: int, session: int) -> list[float]:
+  """Returns processor times of a process and its children in a session."""
+  times = []
+  # Any of them may end meanwhile.
+  with contextlib.suppress(OSError):
+    if os.getsid(pid) == session:
+      # As `clock_getcpuclockid`, which Python lacks.
+      times.append(time.clock_gettime(~pid << 3 | 2))
+      for path in pathlib.Path(f'/proc/{pid}/task').glob('*/children'):
+        for child in path.read_text().split():
+          times += _processor_times(int(child), session)
+  return times
 
 
 def _command(processors: Sequence[int]) -> list[str]:
@@ -227,4 +309,4 @@ def _describe(code: int) -> str:
 
 def _last_line(log: pathlib.Path) -> str:
   lines = log.read_text(errors='replace').strip().splitlines()
-  return lines[-1] if lines else 'it said nothing'
+  return lines[-1] if lines else 'its log is empty'

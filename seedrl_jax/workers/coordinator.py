@@ -1,8 +1,8 @@
-"""Workers that train the same parameters, each in a process of its own.
+"""Workers that train the same parameters, each in its own process.
 
 The first worker is the run: it evaluates, reports and saves, and it starts the
-others. Each worker acts in environments of its own and computes gradients from
-its own data; `shared` says how they reach the parameters.
+others. Each worker acts in its own environments and computes gradients from its
+own data. `shared` describes how they reach the parameters.
 """
 
 import contextlib
@@ -25,7 +25,6 @@ from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.workers import board as board_lib
 from seedrl_jax.workers import children as children_lib
 from seedrl_jax.workers import (
-  owned_server,
   server,
   shared,
   synchronous,
@@ -45,27 +44,33 @@ class AsynchronousWorkers(coordinator.Coordinator):
     self,
     config: ml_collections.ConfigDict,
     workdir: workdir_lib.Workdir,
-    told: Mapping[str, Any] | None = None,
+    worker_info: Mapping[str, Any] | None = None,
     say: Callable[[str], None] = print,
   ):
-    """Starts nothing; `told` is what the first worker tells another."""
+    """Starts nothing.
+
+    `worker_info`: settings that the first worker sends to the others; None in
+    the first worker.
+    """
     # Acting and learning take turns on the worker's one processor. Only Reverb
     # needs threads.
     self._lock_step = (
       config.replay.backend != 'reverb' and not config.replay.address
     )
-    self.index = told['worker'] if told else 0
+    self.index = worker_info['worker'] if worker_info else 0
     self.count = config.asynchronous.workers
     self._num_models = config.asynchronous.model_workers
     self._config, self._workdir = config, workdir
-    self._told, self._say = told, say
+    self._worker_info, self._say = worker_info, say
     self._processors = [processors(i) for i in range(self.count)]
     self._parameters: Any = None
-    # The addresses of a parameter server's shards.
-    self._places: Sequence[str] = told.get('places', ()) if told else ()
     self._children: list[children_lib.Child] = []
-    # To the first worker, of another one.
+    # Of a parameter server.
+    self._shards: list[children_lib.Child] = []
+    # From another worker to the first.
     self._link: socket.socket | None = None
+    if worker_info and 'link' in worker_info:
+      self._link = socket.socket(fileno=worker_info['link'])
 
   def check_start(self, config: ml_collections.ConfigDict) -> None:
     self._check_start(config)
@@ -73,9 +78,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
     jax.config.update('jax_default_device', self._device())
 
   def _check_start(self, config: ml_collections.ConfigDict) -> None:
-    if self._told is None:
-      if config.asynchronous.share == 'server':
-        owned_server.check_addresses(config)
+    if self._worker_info is None:
       if self._num_models:
         self._check_models(config)
       if config.network.normalize_pixels:
@@ -84,12 +87,12 @@ class AsynchronousWorkers(coordinator.Coordinator):
           'gradients but no statistics; give False.'
         )
       return
-    first, own = self._told['config'], _flat(config)
-    for key in sorted(first.keys() | own.keys()):
-      if first.get(key) != own.get(key) and key != 'replay.address':
+    first, local = self._worker_info['config'], _flat(config)
+    for key in sorted(first.keys() | local.keys()):
+      if first.get(key) != local.get(key) and key != 'replay.address':
         raise coordinator.HostsMismatch(
           f'--config.{key}: the run has {first.get(key)} and this worker '
-          f'{own.get(key)}; start all workers with one configuration.'
+          f'{local.get(key)}; start all workers with one configuration.'
         )
 
   def _check_models(self, config: ml_collections.ConfigDict) -> None:
@@ -139,8 +142,8 @@ class AsynchronousWorkers(coordinator.Coordinator):
   def share(
     self, record: dict[str, Any], state: update.LearnerState
   ) -> tuple[dict[str, Any], update.LearnerState]:
-    told, flat = self._told, self._step.flat
-    fds = told['fds'] if told else {}
+    info, flat = self._worker_info, self._step.flat
+    fds = info['fds'] if info else {}
     self._board = board_lib.Board(
       self.count,
       self.index,
@@ -150,12 +153,15 @@ class AsynchronousWorkers(coordinator.Coordinator):
     )
     self._parameters = self._open(fds)
     progress = 0.0
-    if told is None:
+    if info is None:
       self._parameters.fill(flat.flatten(state.agent))
+      for child in self._shards:
+        child.wait_ready()
+      self._check()
       if flat.trainer.keeps_progress:
         progress = float(state.agent.progress)
     else:
-      record, progress = told['record'], told['progress']
+      record, progress = info['record'], info['progress']
     self._record, self._progress = record, progress
     self._step.attach(self._parameters, self._board, progress)
     version = self._board.version()
@@ -163,44 +169,50 @@ class AsynchronousWorkers(coordinator.Coordinator):
     return record, state._replace(agent=agent, step=jnp.int32(version))
 
   def _open(self, fds: Mapping[str, int]) -> Any:
-    own = self._config.asynchronous
-    if own.share == 'server':
-      return self._open_server()
-    if own.share == 'sync':
-      return synchronous.SynchronousMemory(
-        self._step.flat,
+    trainer, settings = self._step.flat, self._config.asynchronous
+    if settings.share == 'server':
+      return server.ServerParameters(
+        trainer,
         self._board,
-        self._links,
+        self._config,
+        fds,
+        self._check,
+        self._start_shard,
+      )
+    if settings.share == 'sync':
+      return synchronous.SynchronousMemory(
+        trainer,
+        self._board,
+        self._sockets,
         fds,
         self.count,
-        own.patience,
+        settings.patience,
       )
     return shared.SharedMemory(
-      self._step.flat,
-      self._board,
-      fds,
-      max_staleness=own.max_staleness,
-      statistics=own.shared_statistics,
-      lock=own.share == 'lock',
-    )
-
-  def _open_server(self) -> server.ServerParameters:
-    trainer, config = self._step.flat, self._config
-    if self._told is not None:
-      return server.ServerParameters(trainer, self._board, config, self._places)
-    found = owned_server.OwnedServer(
       trainer,
       self._board,
-      config,
-      self._workdir.path / 'shards',
-      process.PROCESSORS,
-      self._say,
+      fds,
+      max_staleness=settings.max_staleness,
+      statistics=settings.shared_statistics,
+      lock=settings.share == 'lock',
     )
-    self._places = found.places
-    return found
 
-  def _links(self) -> dict[int, socket.socket]:
-    """Returns the links to the workers that are ready, by index."""
+  def _start_shard(
+    self, index: int, info: Mapping[str, Any], fds: Sequence[int]
+  ) -> None:
+    child = children_lib.Child(
+      f'Shard {index}',
+      lambda: info,
+      fds,
+      self._workdir.path / f'shards/{index}.log',
+      process.PROCESSORS,
+      lambda: self._say(f'Shard {index} has died; it is started again.'),
+      self._config.asynchronous.patience,
+    )
+    self._shards.append(child)
+
+  def _sockets(self) -> dict[int, socket.socket]:
+    """Returns the sockets to the workers that are ready, by index."""
     if self._link is not None:
       return {0: self._link}
     return {
@@ -218,11 +230,10 @@ class AsynchronousWorkers(coordinator.Coordinator):
   ) -> None:
     if not is_needed:
       return
-    if self._told is None:
+    if self._worker_info is None:
       self._start_others(replay_address)
     compile_update()
-    if self._told is not None:
-      self._link = socket.socket(fileno=self._told['link'])
+    if self._link is not None:
       # It is ready.
       self._link.send(b'.')
     for child in self._children:
@@ -231,32 +242,36 @@ class AsynchronousWorkers(coordinator.Coordinator):
 
   def _start_others(self, replay_address: str) -> None:
     fds = {'board': self._board.fd, **self._parameters.fds}
-    told = {
+    info = {
       'fds': fds,
       'config': _flat(self._config),
-      'places': self._places,
       'replay_address': replay_address,
     }
     for index in range(1, self.count):
       self._children.append(
         children_lib.Child(
-          f'worker-{index}',
-          functools.partial(self._tell, index, told),
+          f'Worker {index}',
+          functools.partial(self._make_info, index, info),
           tuple(fds.values()),
           self._workdir.of_host(index).path / 'worker.log',
           self._processors[index],
           functools.partial(self._on_death, index),
+          self._config.asynchronous.patience,
         )
       )
 
-  def _tell(self, index: int, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what worker `index` is told when it starts, again too."""
+  def _make_info(self, index: int, info: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings for a process of worker `index`."""
     children = self._children
     deaths = children[index - 1].deaths if index <= len(children) else 0
     # Each start has seeds of its own.
     record = {**self._record, 'starts': self._record['starts'] + deaths}
-    own = {'worker': index, 'record': record, 'progress': self._progress}
-    return {**told, **own}
+    return {
+      **info,
+      'worker': index,
+      'record': record,
+      'progress': self._progress,
+    }
 
   def _on_death(self, index: int) -> None:
     self._board.restart(index)
@@ -280,13 +295,18 @@ class AsynchronousWorkers(coordinator.Coordinator):
     yield decide
 
   def _exchange(self, figures: coordinator.Figures) -> None:
-    self._board.tell(figures.local())
-    self._progress = figures.merge(self._board.told())
+    self._board.write_figures(figures.local())
+    self._progress = figures.merge(self._board.read_figures())
 
   def _check(self) -> None:
-    for child in self._children:
+    """Raises `WorkerFailed` if the run must end."""
+    for child in [*self._shards, *self._children]:
       if child.failure:
+        # Nobody need wait for a shard any more.
+        self._board.set_failed()
         raise coordinator.WorkerFailed(child.failure)
+    if self._board.has_failed():
+      raise coordinator.WorkerFailed('The first worker has ended the run.')
 
   def must_stop(self) -> bool:
     self._check()
@@ -322,8 +342,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
 
   def _close(self) -> None:
     # The last checkpoint needed them.
-    if self._parameters is not None:
-      self._parameters.close()
+    children_lib.stop(self._shards)
 
 
 def _flat(config: ml_collections.ConfigDict) -> dict[str, Any]:

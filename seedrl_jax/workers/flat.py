@@ -1,7 +1,7 @@
 """A gradient step on flat vectors, which processes can share and divide.
 
-`ravel` order is that of `jax.tree.leaves`. An optimiser works elementwise but
-for the clip of the global norm, so its state for the flat parameters holds the
+The order is that of `jax.tree.leaves`. Except for the clip of the global norm,
+an optimiser works elementwise, so its state for the flat parameters holds the
 same numbers as its state for their nest, in the same order.
 """
 
@@ -94,8 +94,8 @@ def step_in_place(
   if not np.isfinite(change).all():
     raise NonFiniteStep('The gradient step is not finite.')
   np.add(params, change, out=params)
-  for own, difference in zip(leaves, changes, strict=True):
-    np.add(own, difference, out=own)
+  for leaf, difference in zip(leaves, changes, strict=True):
+    np.add(leaf, difference, out=leaf)
 
 
 class FlatTrainer:
@@ -117,10 +117,10 @@ class FlatTrainer:
     leaves = [np.ravel(x) for x in jax.tree.leaves(state.opt_state)]
     optimizer = []
     for shape in self.step.shapes:
-      found = [leaves.pop(0)]
-      while sum(x.size for x in found) < max(shape.size, 1):
-        found.append(leaves.pop(0))
-      optimizer.append(np.concatenate(found).reshape(shape.shape))
+      parts = [leaves.pop(0)]
+      while sum(x.size for x in parts) < max(shape.size, 1):
+        parts.append(leaves.pop(0))
+      optimizer.append(np.concatenate(parts).reshape(shape.shape))
     return Vectors(_ravel(state.params), _ravel(state.target_params), optimizer)
 
   def unflatten(

@@ -4,8 +4,6 @@ from seedrl_jax.runtime.keys import Key, Section, Table
 from seedrl_jax.runtime.settings import (
   FLAG,
   LARGE,
-  TEXT,
-  each,
   integer,
   number,
   one_of,
@@ -61,13 +59,6 @@ KEYS: Table = {
     integer(1, 1024),
     'Processes of the parameter server, each with a slice of the parameters.',
   ),
-  'asynchronous.addresses': Key(
-    (),
-    each(TEXT),
-    "Addresses of the shards, each 'unix:/path' or 'host:port'. Certificate, "
-    'token and `insecure` are those of `actors`, and workers trust only that '
-    'certificate. () means sockets in a temporary folder.',
-  ),
   'asynchronous.snapshot_seconds': Key(
     10.0,
     number(0.01, 10**9),
@@ -77,6 +68,7 @@ KEYS: Table = {
   'asynchronous.patience': Key(
     60.0,
     number(1, 10**9),
-    "Seconds to wait for a lost shard, or with 'sync' for a worker's gradient.",
+    'Seconds without processor time after which a worker or shard has hung, '
+    "which ends the run; with 'sync' also seconds to wait for a gradient.",
   ),
 }

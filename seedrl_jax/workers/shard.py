@@ -2,216 +2,188 @@
 
 As in GORILA (Nair et al. 2015, arXiv 1507.04296), each shard applies the
 gradients of its slice, and updates its slice of the target network at multiples
-of its own updates. One thread does all of it, so no update is lost.
+of its own updates. Workers send fixed-size records over Unix sockets.
 """
 
 import contextlib
-import pathlib
-import secrets
-import signal
+import os
 import socket
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent import futures
+from collections.abc import Mapping
 from typing import Any
 
-import grpc
 import jax
 import ml_collections
 import numpy as np
 import optax
 
-from seedrl_jax.actors import addresses, credentials
 from seedrl_jax.agents import sgd
-from seedrl_jax.runtime import file_io, process
-from seedrl_jax.workers import flat, shared, wire
+from seedrl_jax.runtime import process
+from seedrl_jax.workers import flat, links, memory, shared
 
-FLAG = '--config.asynchronous.addresses'
-# Seconds for the calls that are under way at the end.
-_END_SECONDS = 5.0
+# Kinds of requests, which are all answered with the parameters. SAVE first
+# makes a snapshot, and APPLY first applies the gradient.
+READ, SAVE, APPLY = range(3)
+
+
+def make_messages(size: int) -> tuple[np.ndarray, np.ndarray]:
+  """Returns an empty request and an empty reply for `size` parameters.
+
+  A request's version is that of the worker's last reply; a reply's version is
+  the number of updates in its parameters. If `has_target`, those of the target
+  network follow. `error` is why a request was rejected.
+  """
+  request = [('kind', 'i4'), ('learning_rate', 'f4'), ('version', 'i8')]
+  reply = [('version', 'i8'), ('cpu_seconds', 'f8'), ('error', 'S110')]
+  flags = [('is_applied', '?'), ('has_target', '?')]
+  return (
+    np.zeros((), [*request, ('gradient', 'f4', (size,))]),
+    np.zeros((), [*reply, *flags, ('params', 'f4', (size,))]),
+  )
+
+
+def make_snapshot(
+  optimizer: optax.GradientTransformation,
+  size: int,
+  target_size: int,
+  fd: int | None = None,
+) -> memory.Snapshot:
+  """Returns memory for parameters, target and the optimiser's leaves."""
+  leaves = flat.OptimizerStep(optimizer, size).shapes
+  layout = [(leaf.dtype, leaf.shape) for leaf in leaves]
+  return memory.Snapshot([('f4', (size,)), ('f4', (target_size,)), *layout], fd)
 
 
 class Shard:
-  """A slice of the parameters, and what happens to it; not for two threads."""
+  """A slice of the parameters; all that changes it holds `lock`."""
 
   def __init__(
     self,
-    file: pathlib.Path,
+    snapshot: memory.Snapshot,
     optimizer: optax.GradientTransformation,
     target_update_period: int = 0,
     target_update_rate: float = 1.0,
     max_staleness: int = 0,
   ):
-    """Begins with the `wire.State` in `file`, which `save` writes again."""
-    state = wire.State.unpack(file.read_bytes())
-    self._params, self._target, self._optimizer = state.vectors
-    self._version = self._saved_version = state.version
-    # A process that is started again must not use those of the one before, or
-    # workers would keep targets that are gone.
-    self._epoch = secrets.randbits(62)
-    self._file, self._max_staleness = file, max_staleness
+    """Begins with the snapshot, which `save` replaces."""
+    self._arrays, self._version = snapshot.load()
+    self._params, self._target, *self._optimizer = self._arrays
+    self._snapshot, self._max_staleness = snapshot, max_staleness
     self._period, self._rate = target_update_period, target_update_rate
+    self._num_targets = 0
     self._step = flat.OptimizerStep(optimizer, self._params.size)
     # Compiles it.
     self._step(self._params, self._optimizer, np.zeros_like(self._params), 0.0)
-
-  @property
-  def max_bytes(self) -> int:
-    """Length of the longest request."""
-    return wire.Request.num_bytes(self._params.size)
-
-  def exchange(self, data: bytes) -> bytes:
-    """Answers a `wire.Request` with a `wire.Reply`.
-
-    Raises:
-      ValueError: if the request is malformed, of a version that this process
-        never had, or its gradient step is not finite.
-    """
-    asked = wire.Request.unpack(data, self._params.size)
-    before = self._version
-    if asked.epoch == self._epoch and asked.version > before:
-      raise ValueError(f'Version {asked.version} is later than {before}.')
-    # After a new start from its file, a shard has forgotten its last updates.
-    # Their numbers are skipped, as workers' versions must not go back.
-    self._version = max(before, asked.version)
-    is_kept = self._apply(asked)
-    self._update_target(before)
-    return wire.Reply(
-      version=self._version,
-      epoch=self._epoch,
-      cpu_seconds=time.process_time(),
-      kept=is_kept,
-      params=self._params,
-      target=None if asked.epoch == self._epoch else self._target,
-    ).pack()
-
-  def _apply(self, asked: wire.Request) -> bool:
-    """Applies a gradient if there is one, and it is not too old."""
-    most = self._max_staleness
-    is_stale = most and self._version - asked.version > most
-    if asked.gradient is None or is_stale:
-      return False
-    flat.step_in_place(
-      self._step,
-      self._params,
-      self._optimizer,
-      asked.gradient,
-      asked.learning_rate,
-    )
-    self._version += 1
-    return True
-
-  def _update_target(self, before: int) -> None:
-    """Updates the target if `version` has passed a multiple of the period."""
-    period = self._period
-    if period and self._version // period > before // period:
-      shared.update_target(self._rate, self._params, self._target)
-      self._epoch += 1
-
-  def state(self, data: bytes = b'') -> bytes:
-    """Returns a `wire.State`."""
-    del data
-    vectors = flat.Vectors(self._params, self._target, self._optimizer)
-    return wire.State(vectors, self._version).pack()
+    self.lock = threading.Lock()
 
   def save(self) -> None:
-    """Writes the file if there are updates; only warns if it cannot."""
-    if self._version == self._saved_version:
+    self._snapshot.save(self._arrays, self._version)
+
+  def accept(self, listener: socket.socket) -> None:
+    """Serves the next worker in a thread, if one comes soon."""
+    listener.settimeout(links.LOOK_SECONDS)
+    with contextlib.suppress(TimeoutError):
+      connection, _ = listener.accept()
+      if not links.is_same_user(connection):
+        connection.close()
+        return
+      connection.setblocking(True)
+      threading.Thread(
+        target=self.serve, args=(connection,), daemon=True
+      ).start()
+
+  def serve(self, connection: socket.socket) -> None:
+    """Answers one worker until it ends."""
+    request, reply = make_messages(self._params.size)
+    target, num_targets = np.empty_like(self._target), -1
+    with connection, contextlib.suppress(ConnectionError):
+      while True:
+        links.transfer(connection.recv_into, request)
+        with self.lock:
+          self._answer(request, reply, is_first=num_targets < 0)
+          reply['has_target'] = num_targets != self._num_targets
+          if reply['has_target']:
+            target[:], num_targets = self._target, self._num_targets
+        links.transfer(connection.send, reply)
+        if reply['has_target']:
+          links.transfer(connection.send, target)
+
+  def _answer(
+    self, request: np.ndarray, reply: np.ndarray, is_first: bool
+  ) -> None:
+    version, before = int(request['version']), self._version
+    reply['is_applied'], reply['error'] = False, b''
+    if version > before and not is_first:
+      reply['error'] = f'version {version} is later than {before}'
       return
-    try:
-      file_io.write_whole(self._file, self.state())
-    except file_io.NotWritten as e:
-      process.say(f'{e} The next save tries again.')
-      return
-    self._saved_version = self._version
-
-
-@contextlib.contextmanager
-def serving(
-  shard: Shard, address: addresses.Address, security: credentials.Security
-) -> Iterator[futures.Executor]:
-  """Answers calls, one at a time; yields the executor of their thread.
-
-  Raises:
-    ValueError: if it cannot listen; names the flag.
-  """
-  answers = {wire.EXCHANGE: shard.exchange, wire.STATE: shard.state}
-  handlers = {k: _handler(f, security) for k, f in answers.items()}
-  with futures.ThreadPoolExecutor(1, 'shard') as executor:
-    server = grpc.server(
-      executor,
-      options=(
-        ('grpc.max_receive_message_length', shard.max_bytes),
-        ('grpc.max_send_message_length', -1),
-        # Two runs would share a port.
-        ('grpc.so_reuseport', 0),
-      ),
-    )
-    server.add_generic_rpc_handlers([
-      grpc.method_handlers_generic_handler(wire.SERVICE, handlers)
-    ])
-    with addresses.listening(server, address, security, FLAG):
-      server.start()
+    # A shard that was started again has forgotten its last updates. It skips
+    # their numbers, as workers' versions must not go back.
+    self._version = max(before, version)
+    age = self._version - version
+    is_stale = self._max_staleness and age > self._max_staleness
+    if request['kind'] == APPLY and not is_stale:
       try:
-        yield executor
-      finally:
-        server.stop(_END_SECONDS).wait()
+        self._apply(request['gradient'], request['learning_rate'])
+        reply['is_applied'] = True
+      except flat.NonFiniteStep:
+        reply['error'] = 'the gradient step is not finite'
+    # The version may pass several multiples at once.
+    if self._period and self._version // self._period > before // self._period:
+      shared.update_target(self._rate, self._params, self._target)
+      self._num_targets += 1
+    if request['kind'] == SAVE:
+      self.save()
+    reply['version'], reply['params'] = self._version, self._params
+    reply['cpu_seconds'] = time.process_time()
+
+  def _apply(self, gradient: np.ndarray, learning_rate: float) -> None:
+    flat.step_in_place(
+      self._step, self._params, self._optimizer, gradient, learning_rate
+    )
+    self._version += 1
 
 
-def _handler(
-  answer: Callable[[bytes], bytes], security: credentials.Security
-) -> grpc.RpcMethodHandler:
-  def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
-    if not security.admits(context.invocation_metadata()):
-      context.abort(
-        grpc.StatusCode.UNAUTHENTICATED, 'the token is not that of the run'
-      )
-    try:
-      return answer(data)
-    except ValueError as e:
-      context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(e))
-      raise
-
-  return grpc.unary_unary_rpc_method_handler(handle)
-
-
-def main(config: ml_collections.ConfigDict, told: Mapping[str, Any]) -> None:
+def main(config: ml_collections.ConfigDict, info: Mapping[str, Any]) -> None:
   """Serves until a signal, which raises `SystemExit` after a last save.
 
-  `told` is from `owned_server.OwnedServer`, this process's parent.
-
-  Raises:
-    ValueError: if it cannot listen; names the flag.
+  `info` is from `server.ServerParameters`, in this process's parent.
   """
-  process.on_stop(_end)
+  # Not with 0: only its parent's signal ends a shard.
+  process.on_stop(lambda number, _: sys.exit(128 + number))
+  # An error in a thread ends the process, too.
+  threading.excepthook = _end
   # Accelerators are the workers'.
   jax.config.update('jax_platforms', 'cpu')
-  own = config.asynchronous
+  settings, optimizer = config.asynchronous, sgd.make_optimizer(config)
+  index, size, target_size = info['shard'], info['size'], info['target_size']
   shard = Shard(
-    pathlib.Path(told['file']),
-    sgd.make_optimizer(config),
-    told['target_update_period'],
-    told['target_update_rate'],
-    own.max_staleness,
+    make_snapshot(optimizer, size, target_size, info[f'snapshot-{index}']),
+    optimizer,
+    info['target_update_period'],
+    info['target_update_rate'],
+    settings.max_staleness,
   )
-  address = addresses.parse(FLAG, told['address'])
-  security = credentials.learner_security(config.actors)
+  listener = socket.socket(fileno=info[f'listener-{index}'])
+  link = socket.socket(fileno=info['link'])
+  # It is ready.
+  link.send(b'.')
+  next_save = time.monotonic() + settings.snapshot_seconds
   try:
-    with serving(shard, address, security) as executor:
-      with socket.socket(fileno=told['link']) as link:
-        # It is ready.
-        link.send(b'.')
-      while True:
-        time.sleep(own.snapshot_seconds)
-        executor.submit(shard.save).result()
+    while True:
+      shard.accept(listener)
+      # Also at other times, so that a shard whose lock is stuck is found.
+      with shard.lock:
+        if time.monotonic() >= next_save:
+          shard.save()
+          next_save = time.monotonic() + settings.snapshot_seconds
   finally:
+    # Never released: no gradient is applied after the save.
+    shard.lock.acquire()
     shard.save()
 
 
-def _end(number: int, frame: Any) -> None:
-  """Ends the process, not with 0: only its parent's signal ends a shard."""
-  del frame
-  # A second signal must not interrupt the last save.
-  signal.signal(number, signal.SIG_IGN)
-  sys.exit(128 + number)
+def _end(args: threading.ExceptHookArgs) -> None:
+  threading.__excepthook__(args)
+  os._exit(1)

@@ -16,6 +16,9 @@ from seedrl_jax.workers import board as board_lib
 from seedrl_jax.workers import flat
 from seedrl_jax.workers import memory as memory_lib
 
+# Seconds between two tries to take the lock.
+_LOCK_SECONDS = 2e-4
+
 
 class Snapshot(NamedTuple):
   """Parameters to act and to compute a gradient with.
@@ -47,8 +50,6 @@ class SharedParameters(Protocol):
 
   def vectors(self) -> flat.Vectors:
     """Returns a copy of all that training changes, for a checkpoint."""
-
-  def close(self) -> None: ...
 
 
 class SharedMemory:
@@ -90,29 +91,39 @@ class SharedMemory:
   def fill(self, vectors: flat.Vectors) -> None:
     """Sets all that training changes."""
     self._params[:], self._target[:] = vectors.params, vectors.target
-    for own, new in zip(self._shared_optimizer, vectors.optimizer, strict=True):
-      own[...] = new
+    leaves = zip(self._shared_optimizer, vectors.optimizer, strict=True)
+    for array, new in leaves:
+      array[...] = new
 
   def read(self) -> Snapshot:
     # The version first: what is written meanwhile is newer than it says.
     version = self._board.version()
-    found = Snapshot(self._params.copy(), self._target.copy(), version)
-    self._board.own['bytes'] += found.params.nbytes + found.target.nbytes
-    return found
+    snapshot = Snapshot(self._params.copy(), self._target.copy(), version)
+    self._board.row['bytes'] += snapshot.params.nbytes + snapshot.target.nbytes
+    return snapshot
 
   def apply(
     self, gradient: np.ndarray, version: int, learning_rate: float
   ) -> None:
     if self._lock:
       start = time.perf_counter()
-      # The kernel frees it if this process is killed.
-      fcntl.lockf(self._memory.fd, fcntl.LOCK_EX)
-      self._board.own.lock_wait += time.perf_counter() - start
+      # The kernel frees the lock of a process that ends. One that has hung is
+      # killed; a process that waits here must not look as if it had hung, too.
+      while not self._try_lock():
+        time.sleep(_LOCK_SECONDS)
+      self._board.row.lock_wait += time.perf_counter() - start
     try:
       self._apply(gradient, version, learning_rate)
     finally:
       if self._lock:
         fcntl.lockf(self._memory.fd, fcntl.LOCK_UN)
+
+  def _try_lock(self) -> bool:
+    try:
+      fcntl.lockf(self._memory.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      return False
+    return True
 
   def _apply(
     self, gradient: np.ndarray, version: int, learning_rate: float
@@ -126,8 +137,8 @@ class SharedMemory:
       gradient,
       learning_rate,
     )
-    self._board.own.updates += 1
-    self._board.own['bytes'] += gradient.nbytes
+    self._board.row.updates += 1
+    self._board.row['bytes'] += gradient.nbytes
     trainer = self._trainer.trainer
     if self._board.target_is_due(trainer.target_update_period):
       update_target(trainer.target_update_rate, self._params, self._target)
@@ -138,9 +149,6 @@ class SharedMemory:
       self._target.copy(),
       [x.copy() for x in self._optimizer],
     )
-
-  def close(self) -> None:
-    """Does nothing: the memory goes with the last process that has it."""
 
 
 def update_target(rate: float, params: np.ndarray, target: np.ndarray) -> None:

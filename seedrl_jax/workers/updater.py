@@ -143,10 +143,9 @@ class AsynchronousStep:
   def _run(
     self, state: update.LearnerState, batch: types.Batch, progress: float
   ) -> tuple[jax.Array, base.UpdateOutput, jax.Array]:
-    found = self._snapshot
     return self._gradient(
-      found.params,
-      found.target,
+      self._snapshot.params,
+      self._snapshot.target,
       batch,
       state.key,
       np.float32(self._progress),
@@ -155,7 +154,7 @@ class AsynchronousStep:
 
   def _apply(self, gradient: np.ndarray, metrics: Any) -> None:
     if self._outliers.finds(float(metrics['total'])):
-      self._board.own.outlying += 1
+      self._board.row.outlying += 1
       return
     learning_rate = float(metrics['learning_rate'])
     self._shared.apply(gradient, self._snapshot.version, learning_rate)

@@ -1,56 +1,45 @@
 """Runs workers and the shards of a parameter server as processes."""
 
-import contextlib
 import os
-import pathlib
 import signal
-import socket
 
 import pytest
 
-from seedrl_jax.workers import children
 from tests import runs
-
-_FLAGS = (
-  '--config.asynchronous.share=server',
-  '--config.asynchronous.shards=2',
-  '--config.replay.min_size=100',
-  # A busy machine may take long to start a process.
-  '--config.asynchronous.patience=600',
-)
+from tests.workers import shards
 
 
-def _kill(program: runs.Program, told: str, number: int) -> None:
-  """Sends a signal to the first worker's child that was told `told`."""
-  (first,) = runs.children(program.process.pid)
-  for pid in runs.children(first):
-    environment = pathlib.Path(f'/proc/{pid}/environ').read_text().split('\0')
-    mine = [x for x in environment if x.startswith(children.VARIABLE)]
-    if told in mine[0]:
-      os.kill(pid, number)
-      return
-  raise AssertionError(f'No child was told {told}.')
-
-
-@pytest.fixture
-def start(tmp_path):
+@pytest.fixture(name='start')
+def start_fixture(tmp_path):
   """Returns a function that starts an endless run."""
-  with contextlib.ExitStack() as stack:
 
-    def make(**environment: str) -> runs.Program:
-      program = runs.Program(
-        tmp_path / 'run',
-        *_FLAGS,
-        '--config.asynchronous.snapshot_seconds=0.5',
-        '--config.total_env_frames=1000000000',
-        script='train_async.py',
-        config='dqn_cartpole',
-        **environment,
-      )
-      stack.callback(program.process.kill)
-      return program
+  def start(**environment: str) -> runs.Program:
+    return runs.Program(
+      tmp_path / 'run',
+      '--config.asynchronous.share=server',
+      '--config.asynchronous.shards=2',
+      '--config.asynchronous.snapshot_seconds=0.5',
+      # A process that starts on a busy machine may wait for its disk.
+      '--config.asynchronous.patience=5',
+      '--config.replay.min_size=100',
+      '--config.total_env_frames=1000000000',
+      script='train_async.py',
+      config='dqn_cartpole',
+      **environment,
+    )
 
-    yield make
+  return start
+
+
+def _child(program: runs.Program, kind: str, index: int) -> int:
+  """Returns the process of a worker or shard."""
+  (first,) = runs.children(program.process.pid)
+  (pid,) = (
+    pid
+    for pid in runs.children(first)
+    if shards.child_info(pid).get(kind) == index
+  )
+  return pid
 
 
 @pytest.mark.slow
@@ -59,12 +48,17 @@ def test_training_survives_the_death_of_shards_and_workers(start, tmp_path):
   temporary.mkdir()
   program = start(TMPDIR=str(temporary))
   updates = program.wait_for_updates(20)
-  for told, name in ('"shard": 1,', 'Shard 1'), ('"worker": 1,', 'Worker 1'):
-    _kill(program, told, signal.SIGKILL)
-    program.wait_for(f'{name} has died; it is started again.')
+  row = shards.board_row(_child(program, 'worker', 1))
+  for kind in 'shard', 'worker':
+    os.kill(_child(program, kind, 1), signal.SIGKILL)
+    program.wait_for(f'{kind.title()} 1 has died; it is started again.')
+    num_applied = row.staleness.sum()
     updates = program.wait_for_updates(updates + 50)
+  # The new worker contributes.
+  while row.staleness.sum() < num_applied + 20:
+    program.wait_for(' updates')
   # The first shard counts the run's updates.
-  _kill(program, '"shard": 0,', signal.SIGTERM)
+  os.kill(_child(program, 'shard', 0), signal.SIGTERM)
   program.wait_for('Shard 0 has died; it is started again.')
   program.wait_for_updates(updates + 50)
   program.process.send_signal(signal.SIGTERM)
@@ -73,22 +67,21 @@ def test_training_survives_the_death_of_shards_and_workers(start, tmp_path):
   counted = runs.column(tmp_path / 'run', 'time/updates')
   assert counted == sorted(counted)
   assert runs.steps(tmp_path / 'run')[-1] >= counted[-1]
-  # Neither sockets nor the shards' files are left.
+  # Nothing but logs is left.
   assert not [path for path in temporary.rglob('*') if path.is_socket()]
   left = (tmp_path / 'run/shards').iterdir()
   assert {path.name for path in left} == {'0.log', '1.log'}
 
 
-@pytest.mark.slow
-def test_an_address_in_use_is_one_sentence(tmp_path):
-  with socket.create_server(('127.0.0.1', 0)) as taken:
-    used = f'127.0.0.1:{taken.getsockname()[1]}'
-    told = runs.refusal(
-      'train_async',
-      f'--workdir={tmp_path}',
-      '--config=dqn_cartpole',
-      *_FLAGS,
-      f"--config.asynchronous.addresses=('unix:{tmp_path}/a','{used}')",
-    )
-  assert 'shard-1 has ended with exit code 1 before it was ready' in told
-  assert f'--config.asynchronous.addresses={used}: cannot listen' in told
+@pytest.mark.parametrize(
+  ('kind', 'index'),
+  [('shard', 1), pytest.param('worker', 1, marks=pytest.mark.slow)],
+)
+def test_a_process_that_hangs_ends_the_run(kind, index, start):
+  program = start()
+  program.wait_for_updates(20)
+  os.kill(_child(program, kind, index), signal.SIGSTOP)
+  code, error = program.end()
+  assert code == 1
+  assert f'{kind.title()} {index} has hung: it has used no' in error
+  assert error.count('\n') == 1

@@ -1,7 +1,11 @@
-"""A parameter server whose shards are in this process, to stop and to start."""
+"""A parameter server whose shards are threads, and a look into processes."""
 
-import contextlib
+import json
+import os
 import pathlib
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -9,10 +13,9 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from seedrl_jax.actors import addresses, credentials
 from seedrl_jax.agents import base, sgd
 from seedrl_jax.workers import board as board_lib
-from seedrl_jax.workers import flat, server, wire
+from seedrl_jax.workers import children, flat, server
 from seedrl_jax.workers import shard as shard_lib
 from tests import runs
 from tests.learner import toys
@@ -32,8 +35,8 @@ def gradient(params: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def make_config(**values: Any) -> ml_collections.ConfigDict:
-  """Returns a configuration; waits are for hangs only."""
-  return runs.tiny(**{'asynchronous__patience': 600.0, **values})
+  """Returns a tiny configuration."""
+  return runs.tiny(**values)
 
 
 def make_agent(config: ml_collections.ConfigDict) -> base.Agent:
@@ -48,61 +51,112 @@ def make_agent(config: ml_collections.ConfigDict) -> base.Agent:
   )
 
 
+def child_info(pid: int) -> dict[str, Any]:
+  """Returns the settings that a process has from its parent."""
+  text = pathlib.Path(f'/proc/{pid}/environ').read_text()
+  variables = dict(x.split('=', 1) for x in text.split('\0') if '=' in x)
+  return json.loads(variables[children.VARIABLE])
+
+
+def board_row(pid: int) -> Any:
+  """Returns the row of the board of a worker's process."""
+  info = child_info(pid)
+  fd = os.open(f'/proc/{pid}/fd/{info["fds"]["board"]}', os.O_RDWR)
+  return board_lib.Board(2, info['worker'], fd).row
+
+
+class _Listener:
+  """A listening socket whose connections can be cut."""
+
+  def __init__(self, fd: int):
+    self._socket = socket.socket(fileno=os.dup(fd))
+    self.settimeout = self._socket.settimeout
+    self.connections: list[socket.socket] = []
+
+  def accept(self) -> tuple[socket.socket, Any]:
+    connection, address = self._socket.accept()
+    self.connections.append(connection.dup())
+    return connection, address
+
+
 class Shards:
-  """The shards, each behind its address."""
+  """The shards, each with a thread in the place of its process.
+
+  Attributes:
+    all: those that live, by index.
+    first: the first worker's parameters.
+  """
 
   def __init__(
     self,
-    folder: pathlib.Path,
     config: ml_collections.ConfigDict,
-    count: int = 1,
-    version: int = 0,
+    board: board_lib.Board,
+    check: Callable[[], None] = lambda: None,
   ):
     self.trainer = flat.FlatTrainer(make_agent(config))
-    self.places = list(config.asynchronous.addresses) or [
-      f'unix:{folder}/{i}.sock' for i in range(count)
-    ]
-    self._config, self._folder = config, folder
-    state = self.trainer.trainer.init({'w': jnp.zeros(SIZE)})
-    vectors = self.trainer.flatten(jax.device_get(state))
-    for i, part in enumerate(server.slices(SIZE, len(self.places))):
-      state = wire.State(server.cut(vectors, part), version)
-      self._file(i).write_bytes(state.pack())
-    self._open: dict[int, contextlib.ExitStack] = {}
+    self._config, self._check = config, check
+    self._infos: list[Mapping[str, Any]] = []
+    self._stops: dict[int, Callable[[], None]] = {}
     self.all: dict[int, shard_lib.Shard] = {}
-    for i in range(len(self.places)):
-      self.start(i)
+    self.first = self.worker(board, {})
+    state = self.trainer.trainer.init({'w': jnp.zeros(SIZE)})
+    self.first.fill(self.trainer.flatten(jax.device_get(state)))
 
-  def _file(self, index: int) -> pathlib.Path:
-    return self._folder / f'{index}.npz'
+  def worker(
+    self, board: board_lib.Board, fds: Mapping[str, int] | None = None
+  ) -> server.ServerParameters:
+    """Returns the parameters of another worker, if `fds` is None."""
+    if fds is None:
+      fds = {name: os.dup(fd) for name, fd in self.first.fds.items()}
+    return server.ServerParameters(
+      self.trainer, board, self._config, fds, self._check, self._start
+    )
+
+  def _start(
+    self, index: int, info: Mapping[str, Any], fds: Sequence[int]
+  ) -> None:
+    assert {*fds} <= {*info.values()}
+    self._infos.append(info)
+    self.start(index)
 
   def start(self, index: int) -> None:
-    trainer, config = self.trainer.trainer, self._config
-    self.all[index] = shard_lib.Shard(
-      self._file(index),
+    info, trainer = self._infos[index], self.trainer.trainer
+    snapshot = shard_lib.make_snapshot(
+      trainer.optimizer,
+      info['size'],
+      info['target_size'],
+      info[f'snapshot-{index}'],
+    )
+    shard = shard_lib.Shard(
+      snapshot,
       trainer.optimizer,
       trainer.target_update_period,
       trainer.target_update_rate,
-      config.asynchronous.max_staleness,
+      self._config.asynchronous.max_staleness,
     )
-    opened = self._open[index] = contextlib.ExitStack()
-    address = addresses.parse(shard_lib.FLAG, self.places[index])
-    security = credentials.learner_security(config.actors)
-    opened.enter_context(shard_lib.serving(self.all[index], address, security))
+    listener = _Listener(info[f'listener-{index}'])
+    ended = threading.Event()
+
+    def run() -> None:
+      while not ended.is_set():
+        shard.accept(listener)
+
+    thread = threading.Thread(target=run)
+
+    def stop() -> None:
+      ended.set()
+      thread.join()
+      for connection in listener.connections:
+        connection.shutdown(socket.SHUT_RDWR)
+
+    thread.start()
+    self.all[index], self._stops[index] = shard, stop
 
   def kill(self, index: int) -> None:
     """Stops a shard without a last save."""
-    self._open.pop(index).close()
     del self.all[index]
+    self._stops.pop(index)()
 
   def close(self) -> None:
-    for index in list(self._open):
+    for index in list(self.all):
       self.kill(index)
-
-  def worker(
-    self,
-    board: board_lib.Board,
-    config: ml_collections.ConfigDict | None = None,
-    kind: type[server.ServerParameters] = server.ServerParameters,
-  ) -> server.ServerParameters:
-    return kind(self.trainer, board, config or self._config, self.places)

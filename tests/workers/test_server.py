@@ -2,9 +2,8 @@
 
 import contextlib
 import functools
-import pathlib
+import os
 
-import grpc
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,10 +11,9 @@ import pytest
 
 from seedrl_jax.agents import base
 from seedrl_jax.hosts import coordinator
+from seedrl_jax.run import layout
 from seedrl_jax.workers import board as board_lib
-from seedrl_jax.workers import server, shard, wire
-from tests.actors import certificates
-from tests.hosts import ports
+from seedrl_jax.workers import server
 from tests.learner import toys
 from tests.workers import shards
 
@@ -30,28 +28,22 @@ _OPTIMIZERS = [
 
 
 @pytest.fixture
-def opened():
-  with contextlib.ExitStack() as stack:
-    yield stack
-
-
-@pytest.fixture
-def serve(opened, tmp_path):
+def serve():
   """Returns a function that starts shards and connects workers with them."""
+  with contextlib.ExitStack() as stack:
 
-  def make(config, count=1, num_workers=1, version=0, **kwargs):
-    started = shards.Shards(tmp_path, config, count, version)
-    opened.callback(started.close)
-    first = board_lib.Board(num_workers, version=version)
-    boards = [first] + [
-      board_lib.Board(num_workers, i, first.fd) for i in range(1, num_workers)
-    ]
-    workers = [started.worker(board, **kwargs) for board in boards]
-    for worker in workers:
-      opened.callback(worker.close)
-    return started, workers, boards
+    def make(config, count=1, num_workers=1, version=0, **kwargs):
+      config.asynchronous.shards = count
+      first = board_lib.Board(num_workers, version=version)
+      boards = [first] + [
+        board_lib.Board(num_workers, i, first.fd) for i in range(1, num_workers)
+      ]
+      started = shards.Shards(config, first, **kwargs)
+      stack.callback(started.close)
+      workers = [started.first, *map(started.worker, boards[1:])]
+      return started, workers, boards
 
-  return make
+    yield make
 
 
 def _apply(worker, times=1, found=None):
@@ -114,8 +106,14 @@ def test_shards_update_as_one_trainer(serve, optimizer, count):
 
 @pytest.mark.parametrize('count', [1, 2, 7, 9])
 def test_slices_are_as_equal_as_possible(count):
-  sizes = [part.stop - part.start for part in server.slices(7, count)]
+  sizes = [part.size for part in server.split(np.empty(7), count)]
   assert sum(sizes) == 7 and max(sizes) - min(sizes) <= 1
+
+
+def test_there_is_at_least_one_shard():
+  config = shards.make_config(asynchronous__shards=0)
+  with pytest.raises(ValueError, match=r'asynchronous\.shards=0: give'):
+    layout.check(config)
 
 
 def test_versions_go_on_from_those_of_a_resumed_run(serve):
@@ -134,7 +132,7 @@ def test_gradients_that_are_too_old_are_discarded(serve):
     found = slow.read()
     assert found.version == new.version + (not is_stale)
     assert np.array_equal(found.params, new.params) == is_stale
-    assert [board.own.stale for board in boards] == [0, is_stale]
+    assert [board.row.stale for board in boards] == [0, is_stale]
     quick.read()
     assert quick.read().version == found.version
   metrics = boards[0].metrics()
@@ -144,25 +142,22 @@ def test_gradients_that_are_too_old_are_discarded(serve):
   assert metrics['asynchronous/staleness_mean'] == 2 / 6
 
 
-def test_a_shard_that_is_started_again_goes_on_from_its_file(
-  serve, monkeypatch
-):
-  ask = server._Connection.ask_until_back
+def test_a_shard_that_is_started_again_goes_on_from_its_snapshot(serve):
+  def restart():
+    if 1 not in started.all:
+      started.start(1)
 
-  def start_and_ask(*args):
-    started.start(1)
-    return ask(*args)
-
-  monkeypatch.setattr(server._Connection, 'ask_until_back', start_and_ask)
-  started, (worker,), (board,) = serve(shards.make_config(), 2)
+  started, (worker,), (board,) = serve(
+    shards.make_config(), 2, check=lambda: restart()
+  )
   saved = _apply(worker, 3)
   started.all[1].save()
   before = _apply(worker, 2)
   started.kill(1)
   after = _apply(worker, found=before)
-  assert board.own.lost == 1
+  assert board.row.lost == 1
   assert after.version == board.version() == before.version + 1
-  first, second = server.slices(shards.SIZE, 2)
+  first, second = slice(0, 4), slice(4, None)
   # The first shard has the gradient, the second is as it was saved.
   assert not np.array_equal(after.params[first], before.params[first])
   np.testing.assert_array_equal(after.params[second], saved.params[second])
@@ -174,19 +169,6 @@ def test_a_shard_that_is_started_again_goes_on_from_its_file(
   metrics = board.metrics()
   assert metrics['asynchronous/lost_gradients'] == 1
   assert metrics['asynchronous/staleness_mean'] == 0
-
-
-def test_a_call_that_an_ending_shard_drops_is_lost(serve, monkeypatch):
-  def drop(answer, security):
-    def handle(data, context):
-      context.abort(grpc.StatusCode.CANCELLED, 'The server ends.')
-
-    return grpc.unary_unary_rpc_method_handler(handle)
-
-  monkeypatch.setattr(shard, '_handler', drop)
-  _, (worker,), _ = serve(shards.make_config())
-  (connection,) = worker._connections
-  assert connection.answer(connection.call(wire.EXCHANGE, b'')) is None
 
 
 def test_the_runs_version_never_goes_back(serve):
@@ -205,71 +187,47 @@ def test_the_runs_version_never_goes_back(serve):
   assert started.worker(board).read().version == board.version() >= 5
 
 
-def test_a_shard_that_stays_away_is_reported(serve):
-  config = shards.make_config(asynchronous__patience=0.1)
-  started, (worker,), _ = serve(config)
-  started.kill(0)
-  sentence = r'Shard 0 of the parameter server, at unix:.*/0.sock, has not'
+def test_nobody_waits_for_a_shard_that_cannot_be_started(serve):
+  def check():
+    if 1 not in started.all:
+      raise coordinator.WorkerFailed('It has no memory.')
+
+  started, (worker,), _ = serve(shards.make_config(), 2, check=check)
+  worker.read()
+  started.kill(1)
   for call in worker.read, worker.vectors:
-    with pytest.raises(coordinator.WorkerFailed, match=sentence):
+    with pytest.raises(coordinator.WorkerFailed, match='It has no memory'):
       call()
 
 
-def test_nobody_waits_for_a_shard_that_cannot_be_started(serve, monkeypatch):
-  monkeypatch.setattr(server, '_LOOK_SECONDS', 0.01)
-
-  class Parent(server.ServerParameters):
-    def check(self):
-      if 1 not in started.all:
-        raise coordinator.WorkerFailed('It has no memory.')
-
-  started, (worker,), _ = serve(shards.make_config(), 2, kind=Parent)
-  worker.read()
-  started.kill(1)
-  with pytest.raises(coordinator.WorkerFailed, match='It has no memory'):
-    worker.read()
-
-
-def _secure_config(folder: pathlib.Path, token: str):
-  certificate, key = certificates.make(folder)
-  file = folder / token
-  file.write_text(token)
-  return shards.make_config(
-    actors__tls_certificate=str(certificate),
-    actors__tls_key=str(key),
-    actors__token_file=str(file),
-    asynchronous__addresses=tuple(
-      f'127.0.0.1:{ports.free()}' for _ in range(2)
-    ),
-  )
-
-
-def test_shards_on_ports_have_tls_and_a_token(serve, tmp_path):
-  config = _secure_config(tmp_path, 'secret')
-  started, (worker,), (board,) = serve(config)
-  assert _apply(worker, 2).version == 2
-  other = config.copy_and_resolve_references()
-  file = tmp_path / 'other'
-  file.write_text('wrong')
-  other.actors.token_file = str(file)
-  stranger = started.worker(board, other)
-  sentence = 'refuses a call: the token is not that of the run.'
+@pytest.mark.parametrize(
+  ('version', 'value', 'sentence'),
+  [
+    (0, np.nan, 'the gradient step is not finite'),
+    (9, 1.0, 'version 9 is later than 0'),
+  ],
+)
+def test_rejected_gradients_change_nothing(serve, version, value, sentence):
+  started, (worker, other), _ = serve(shards.make_config(), num_workers=2)
+  before = worker.read()
+  worker._shards[0].reply['version'] = version
+  gradient = np.full(shards.SIZE, value, np.float32)
   with pytest.raises(coordinator.WorkerFailed, match=sentence):
-    stranger.read()
-  stranger.close()
+    worker.apply(gradient, version, shards.LEARNING_RATE)
+  after = other.read()
+  assert after.version == 0
+  np.testing.assert_array_equal(after.params, before.params)
+  assert started.all[0]
 
 
-def test_other_certificates_are_not_trusted(serve, tmp_path):
-  config = _secure_config(tmp_path, 'secret')
-  started, _, (board,) = serve(config)
-  folder = tmp_path / 'other'
-  folder.mkdir()
-  other = config.copy_and_resolve_references()
-  certificate, key = certificates.make(folder)
-  other.actors.tls_certificate = str(certificate)
-  other.actors.tls_key = str(key)
-  other.asynchronous.patience = 0.1
-  stranger = started.worker(board, other)
-  with pytest.raises(coordinator.WorkerFailed, match='has not answered for'):
-    stranger.read()
-  stranger.close()
+def test_other_users_get_no_answer(serve, monkeypatch):
+  monkeypatch.setattr(os, 'getuid', lambda: -2)
+  looks = []
+
+  def check():
+    looks.append(0)
+    raise coordinator.WorkerFailed('The shard has closed the connection.')
+
+  _, (worker,), _ = serve(shards.make_config(), check=check)
+  with pytest.raises(coordinator.WorkerFailed, match='has closed'):
+    worker.read()

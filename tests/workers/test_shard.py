@@ -1,132 +1,127 @@
 """Tests one shard of a parameter server, and its messages."""
 
-import re
-import signal
+import socket
+import threading
 
 import numpy as np
 import optax
 import pytest
 
-from seedrl_jax.actors import addresses, credentials
-from seedrl_jax.runtime import file_io
-from seedrl_jax.workers import flat, shard, wire
-from tests.hosts import ports
+from seedrl_jax.workers import links
+from seedrl_jax.workers import shard as shard_lib
 
 _ONES = np.ones(3, np.float32)
 
 
-@pytest.fixture
-def make(tmp_path):
+@pytest.fixture(name='make')
+def make_fixture():
   """Returns a function that makes a shard of three parameters."""
-  file = tmp_path / '0.npz'
-
-  def make(**kwargs):
-    return shard.Shard(file, optax.trace(0.5), **kwargs)
-
-  vectors = flat.Vectors(0 * _ONES, 0 * _ONES, [0 * _ONES])
-  file.write_bytes(wire.State(vectors, 4).pack())
-  return make
+  snapshot = shard_lib.make_snapshot(optax.trace(0.5), 3, 3)
+  snapshot.save([0 * _ONES] * 3, 4)
+  return lambda **kwargs: shard_lib.Shard(snapshot, optax.trace(0.5), **kwargs)
 
 
-def _ask(found, *args):
-  return wire.Reply.unpack(found.exchange(wire.Request(*args).pack()), 3)
+class _Worker:
+  """A worker's connection to a shard."""
+
+  def __init__(self, shard):
+    self._socket, theirs = socket.socketpair()
+    threading.Thread(target=shard.serve, args=(theirs,)).start()
+
+  def ask(self, version, gradient=None, kind=shard_lib.READ):
+    """Returns the reply, and the target's parameters if they follow."""
+    request, reply = shard_lib.make_messages(3)
+    request['kind'], request['version'] = kind, version
+    if gradient is not None:
+      request['kind'], request['gradient'] = shard_lib.APPLY, gradient
+      request['learning_rate'] = 1.0
+    links.transfer(self._socket.send, request)
+    links.transfer(self._socket.recv_into, reply)
+    target = np.zeros(3, np.float32)
+    if not reply['has_target']:
+      return reply, None
+    links.transfer(self._socket.recv_into, target)
+    return reply, [*target]
+
+  def close(self):
+    self._socket.close()
 
 
-def test_a_target_is_sent_when_it_is_new(make):
-  found = make(target_update_period=2)
-  first = _ask(found, 4, -1)
-  assert (first.version, first.kept, [*first.target]) == (4, False, [0, 0, 0])
-  epoch = first.epoch
-  assert _ask(found, 4, epoch).target is None
-  second = _ask(found, 4, epoch, 1.0, _ONES)
-  assert (second.version, second.epoch, second.kept) == (5, epoch, True)
-  assert second.target is None
-  third = _ask(found, 5, epoch, 1.0, _ONES)
-  assert third.version == 6 and third.epoch != epoch
+@pytest.fixture(name='connect')
+def connect_fixture():
+  """Returns a function that connects a worker with a shard."""
+  workers = []
+
+  def connect(shard):
+    workers.append(_Worker(shard))
+    return workers[-1]
+
+  yield connect
+  for worker in workers:
+    worker.close()
+
+
+def test_a_target_is_sent_when_it_is_new(make, connect):
+  shard = make(target_update_period=2)
+  worker, other = connect(shard), connect(shard)
+  reply, target = worker.ask(4)
+  assert (reply['version'], reply['is_applied'], target) == (4, False, [0] * 3)
+  assert worker.ask(4)[1] is None
+  reply, target = worker.ask(4, _ONES)
+  assert (reply['version'], reply['is_applied'], target) == (5, True, None)
+  reply, target = worker.ask(5, _ONES)
   # The momentum is one half.
-  assert [*third.params] == [*third.target] == [2.5] * 3
-  # After another start, nobody has it.
-  assert make(target_update_period=2)._epoch != third.epoch
+  assert (reply['version'], target) == (6, [2.5] * 3)
+  assert [*reply['params']] == target
+  assert worker.ask(6)[1] is None
+  assert other.ask(0)[1] == target
 
 
-def test_a_save_holds_all_and_only_news(make):
-  found = make()
-  _ask(found, 4, -1, 1.0, _ONES)
-  found._file.unlink()
-  found.save()
-  again = make()
-  state = wire.State.unpack(again.state())
-  assert state.version == 5
-  for x in (state.vectors.params, *state.vectors.optimizer):
-    assert [*x] == [1.0] * 3
-  again._file.unlink()
-  again.save()
-  assert not again._file.exists()
-
-
-def test_a_full_disk_does_not_end_a_shard(make, monkeypatch, capsys):
-  def fail(*args):
-    raise file_io.NotWritten('The disk is full.')
-
-  found = make()
-  _ask(found, 4, -1, 1.0, _ONES)
-  with monkeypatch.context() as patch:
-    patch.setattr(file_io, 'write_whole', fail)
-    found.save()
-  assert capsys.readouterr().out.startswith('The disk is full. The next save')
-  found.save()
-  assert wire.State.unpack(found._file.read_bytes()).version == 5
-
-
-@pytest.mark.parametrize(
-  ('data', 'sentence'),
-  [
-    (b'', 'The request is cut short.'),
-    (wire.Request(0, 0, 1.0, _ONES[:2]).pack(), 'has 3 parameters, not 2.'),
-    (wire.Request(0, 0).pack() + _ONES.tobytes(), 'parameters, not 3.'),
-    (wire.Request(0, 0, 1.0, _ONES).pack()[:-1], 'multiple of element size'),
-  ],
-  ids=['cut', 'small', 'no gradient', 'odd'],
-)
-def test_malformed_requests_are_refused(make, data, sentence):
-  with pytest.raises(ValueError, match=re.escape(sentence)):
-    make().exchange(data)
-
-
-def test_an_address_in_use_is_refused(make):
-  text = f'127.0.0.1:{ports.free()}'
-  address = addresses.parse(shard.FLAG, text)
-  sentence = re.escape(f'{shard.FLAG}={text}: cannot listen there')
-  with (
-    shard.serving(make(), address, credentials.Security()),
-    pytest.raises(ValueError, match=sentence),
-    shard.serving(make(), address, credentials.Security()),
-  ):
-    pass
-
-
-def test_a_signal_ends_a_shard_once(monkeypatch):
-  handlers = {}
-  monkeypatch.setattr(signal, 'signal', handlers.__setitem__)
-  with pytest.raises(SystemExit) as end:
-    shard._end(signal.SIGTERM, None)
-  assert end.value.code == 128 + signal.SIGTERM
-  assert handlers == {signal.SIGTERM: signal.SIG_IGN}
-
-
-def test_a_step_that_is_not_finite_changes_nothing(make):
+def test_a_snapshot_holds_all(make, connect):
+  connect(make()).ask(4, _ONES)
+  # Nothing was saved.
+  assert connect(make()).ask(4)[0]['version'] == 4
+  worker = connect(make())
+  worker.ask(4, _ONES)
+  worker.ask(5, kind=shard_lib.SAVE)
   shard = make()
-  bad = np.array([1.0, np.nan, 1.0], np.float32)
-  with pytest.raises(ValueError, match='not finite'):
-    _ask(shard, 4, -1, 1.0, bad)
-  reply = _ask(shard, 4, -1)
-  assert (reply.version, [*reply.params]) == (4, [0.0] * 3)
+  assert connect(shard).ask(0)[0]['version'] == 5
+  params, _, momentum = shard._arrays
+  assert [*params] == [*momentum] == [1.0] * 3
 
 
-def test_a_version_from_the_future_is_rejected_in_the_same_epoch(make):
+def test_a_save_that_is_cut_short_leaves_the_last_one(make):
   shard = make()
-  epoch = _ask(shard, 4, -1).epoch
-  with pytest.raises(ValueError, match='Version 9 is later than 4'):
-    _ask(shard, 9, epoch, 1.0, _ONES)
-  # A worker may know more than a shard that has started again.
-  assert _ask(shard, 9, -1).version == 9
+  with pytest.raises(ValueError, match='shorter'):
+    shard._snapshot.save(shard._arrays[:2], 9)
+  assert make()._version == 4
+
+
+def test_a_rejected_request_changes_nothing(make, connect):
+  worker = connect(make())
+  worker.ask(4)
+  reply, _ = worker.ask(9, _ONES)
+  assert reply['error'] == b'version 9 is later than 4'
+  reply, _ = worker.ask(4, np.array([1.0, np.nan, 1.0], np.float32))
+  assert reply['error'] == b'the gradient step is not finite'
+  reply, _ = worker.ask(4)
+  assert (reply['version'], [*reply['params']]) == (4, [0.0] * 3)
+  assert not reply['error'] and not reply['is_applied']
+
+
+def test_a_worker_may_know_more_than_a_shard_that_has_started_again(
+  make, connect
+):
+  assert connect(make()).ask(9)[0]['version'] == 9
+
+
+def test_a_request_that_is_cut_short_is_dropped(make):
+  shard = make()
+  ours, theirs = socket.socketpair()
+  request, _ = shard_lib.make_messages(3)
+  request['kind'], request['gradient'] = shard_lib.APPLY, _ONES
+  ours.sendall(request.tobytes()[:-1])
+  ours.close()
+  # Returns, as the worker has ended.
+  shard.serve(theirs)
+  assert shard._version == 4

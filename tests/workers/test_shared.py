@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import pytest
 from seedrl_jax.configs import dqn_cartpole
 from seedrl_jax.hosts import coordinator
 from seedrl_jax.workers import board as board_lib
-from seedrl_jax.workers import flat, shared, synchronous
+from seedrl_jax.workers import children, flat, shared, synchronous
 from tests import runs
 from tests.patience import PATIENCE
 from tests.workers import test_flat
@@ -36,27 +38,27 @@ def _boards(count, **kwargs):
 
 def test_counters_of_all_workers_are_seen_by_each():
   boards = _boards(2, version=100)
-  boards[0].tell(_FIGURES)
-  boards[1].tell({**_FIGURES, 'env_steps': 30, 'episodes': [(5.0, 7)]})
-  boards[1].own.updates += 3
-  first, second = boards[0].told()
+  boards[0].write_figures(_FIGURES)
+  boards[1].write_figures({**_FIGURES, 'env_steps': 30, 'episodes': [(5.0, 7)]})
+  boards[1].row.updates += 3
+  first, second = boards[0].read_figures()
   assert first == _FIGURES | {'episodes': []}
   assert second == _FIGURES | {'env_steps': 30, 'episodes': [(5.0, 7)]}
   assert isinstance(second['env_steps'], int)
-  # An episode is told once.
-  assert boards[0].told()[1]['episodes'] == []
-  assert boards[1].told()[0] == _FIGURES
+  # An episode is returned once.
+  assert boards[0].read_figures()[1]['episodes'] == []
+  assert boards[1].read_figures()[0] == _FIGURES
   assert [board.version() for board in boards] == [103, 103]
 
 
 def test_counters_outlive_a_process():
   boards = _boards(2)
-  boards[1].tell(_FIGURES)
+  boards[1].write_figures(_FIGURES)
   boards[0].restart(1)
-  assert boards[0].told()[1]['num_envs'] == 0
-  boards[1].tell(_FIGURES)
-  told = boards[0].told()[1]
-  assert (told['env_steps'], told['num_envs']) == (20, 4)
+  assert boards[0].read_figures()[1]['num_envs'] == 0
+  boards[1].write_figures(_FIGURES)
+  figures = boards[0].read_figures()[1]
+  assert (figures['env_steps'], figures['num_envs']) == (20, 4)
 
 
 def test_a_worker_for_the_model_waits_for_those_that_act():
@@ -74,21 +76,21 @@ def test_a_worker_for_the_model_waits_for_those_that_act():
   assert first.metrics()['asynchronous/model_share'] == 1 / 4
 
 
-def test_only_the_newest_episodes_are_told():
+def test_only_the_newest_episodes_are_returned():
   boards = _boards(2)
   many = [(float(i), i) for i in range(250)]
   for start in range(0, 250, 50):
-    boards[1].tell({**_FIGURES, 'episodes': many[start : start + 50]})
-  assert boards[0].told()[1]['episodes'] == many[-100:]
+    boards[1].write_figures({**_FIGURES, 'episodes': many[start : start + 50]})
+  assert boards[0].read_figures()[1]['episodes'] == many[-100:]
 
 
 def test_staleness_is_counted_and_bounded():
   (board,) = _boards(1)
   for age, kept in ((0, True), (2, True), (3, False)):
-    board.own.updates += age
+    board.row.updates += age
     assert board.count_staleness(board.version() - age, most=2) == kept
   assert board.count_staleness(board.version() - 9, most=0)
-  board.own.outlying += 1
+  board.row.outlying += 1
   metrics = board.metrics()
   assert metrics['asynchronous/staleness_mean'] == pytest.approx(11 / 3)
   assert metrics['asynchronous/staleness_p99'] == 9
@@ -189,20 +191,59 @@ def apply_as_second(board, parameters):
   _apply_often(shared.SharedMemory(_Subtracting(), own, fds, lock=True))
 
 
-def test_no_update_of_two_processes_is_lost_with_a_lock():
+@pytest.fixture(name='second')
+def second_fixture():
+  """Returns a function that starts a second worker, and returns both."""
   (board, _), trainer = _boards(2), _Subtracting()
   worker = shared.SharedMemory(trainer, board, {}, lock=True)
   worker.fill(_ZEROS)
   fds = board.fd, worker.fds['parameters']
-  code = f'from {__name__} import apply_as_second as f; f{fds}'
-  child = subprocess.Popen(
-    [sys.executable, '-c', code], env=runs.environment_of({}), pass_fds=fds
-  )
+
+  def start(function):
+    code = f'from {__name__} import {function} as f; f{fds}'
+    child = subprocess.Popen(
+      [sys.executable, '-c', code],
+      env=runs.environment_of({}),
+      pass_fds=fds,
+      start_new_session=True,
+    )
+    return worker, child
+
+  return start
+
+
+def test_no_update_of_two_processes_is_lost_with_a_lock(second):
+  worker, child = second('apply_as_second')
   _apply_often(worker)
   assert child.wait() == 0
-  found = worker.read()
-  assert found.version == 2 * _UPDATES
-  assert (found.params == -2 * _UPDATES).all()
+  snapshot = worker.read()
+  assert snapshot.version == 2 * _UPDATES
+  assert (snapshot.params == -2 * _UPDATES).all()
+
+
+class _Stopping(_Subtracting):
+  """Stops its process while that holds the lock."""
+
+  def __call__(self, *args):
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return super().__call__(*args)
+
+
+def apply_and_stop(board, parameters):
+  """As `apply_as_second`, but never ends."""
+  own = board_lib.Board(2, 1, board)
+  fds = {'parameters': parameters}
+  _apply_often(shared.SharedMemory(_Stopping(), own, fds, lock=True))
+
+
+def test_a_worker_that_stops_with_the_lock_does_not_keep_it(second):
+  worker, child = second('apply_and_stop')
+  # Waits until it is stopped.
+  os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+  assert not worker._try_lock()
+  assert not children.wait_for_end(child, 0.1)
+  _apply_often(worker)
+  assert worker.read().version == _UPDATES
 
 
 def test_synchronous_workers_apply_the_mean_of_their_gradients():
@@ -211,8 +252,8 @@ def test_synchronous_workers_apply_the_mean_of_their_gradients():
   make = functools.partial(
     synchronous.SynchronousMemory, trainer, count=2, patience=PATIENCE
   )
-  first = make(board=boards[0], links=lambda: {1: ours}, fds={})
-  second = make(board=boards[1], links=lambda: {0: theirs}, fds=first.fds)
+  first = make(board=boards[0], sockets=lambda: {1: ours}, fds={})
+  second = make(board=boards[1], sockets=lambda: {0: theirs}, fds=first.fds)
   for value in (1.0, 2.0):
     gradient = np.full(trainer.size, value, np.float32)
     other = threading.Thread(target=second.apply, args=(3 * gradient, 0, 1.0))

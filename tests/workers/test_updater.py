@@ -67,8 +67,8 @@ def test_one_worker_trains_as_the_ordinary_learner(name, tmp_path):
   ordinary, expected = _train(config, tmp_path / 'a', None)
   config.deterministic = False
   folder = workdir_lib.Workdir(tmp_path / 'b')
-  joined = workers_lib.AsynchronousWorkers(config, folder)
-  summary, found = _train(config, folder.path, joined)
+  workers = workers_lib.AsynchronousWorkers(config, folder)
+  summary, found = _train(config, folder.path, workers)
   assert summary.updates == ordinary.updates == found.step > 5
   assert summary.env_steps == ordinary.env_steps
   chex.assert_trees_all_close(found, expected, rtol=1e-6, atol=1e-6)
@@ -76,8 +76,8 @@ def test_one_worker_trains_as_the_ordinary_learner(name, tmp_path):
   assert float(metrics['asynchronous/staleness_mean']) == 0.0
   # A run that has ended so can go on so, with all its state.
   config.total_env_frames += 100
-  joined = workers_lib.AsynchronousWorkers(config, folder)
-  resumed, later = _train(config, folder.path, joined)
+  workers = workers_lib.AsynchronousWorkers(config, folder)
+  resumed, later = _train(config, folder.path, workers)
   assert resumed.env_steps > summary.env_steps
   assert later.step > found.step
 
@@ -85,13 +85,15 @@ def test_one_worker_trains_as_the_ordinary_learner(name, tmp_path):
 def test_each_worker_has_a_device_of_its_own(tmp_path, monkeypatch):
   used = []
   monkeypatch.setattr(jax, 'local_devices', lambda: ['first', 'second'])
-  monkeypatch.setattr(jax.config, 'update', lambda _, own: used.append(own))
+  monkeypatch.setattr(
+    jax.config, 'update', lambda _, device: used.append(device)
+  )
   config, folder = _config('a2c'), workdir_lib.Workdir(tmp_path)
   for index in 1, 2:
-    told = {'worker': index, 'config': config_changes.flat_config(config)}
-    joined = workers_lib.AsynchronousWorkers(config, folder, told)
-    joined.check_start(config)
-    used += joined.placement().devices
+    info = {'worker': index, 'config': config_changes.flat_config(config)}
+    workers = workers_lib.AsynchronousWorkers(config, folder, info)
+    workers.check_start(config)
+    used += workers.placement().devices
   assert used == ['second', 'second', 'first', 'first']
 
 
