@@ -39,6 +39,26 @@ def test_stops_cleanly_on_signals_and_goes_on(tmp_path):
       assert values == sorted(values), name
 
 
+@pytest.mark.parametrize(
+  ('signals', 'code'),
+  [('SIGTERM SIGTERM', 0), ('SIGINT', 0), ('SIGINT SIGINT', -signal.SIGINT)],
+)
+def test_stops_while_it_compiles(tmp_path, signals, code):
+  script = '../tests/launch/signalled_train.py'
+  program = runs.Program(tmp_path, _LONG, script=script, SIGNALS=signals)
+  assert program.end() == (code, '')
+  # The second Ctrl-C ends it at once.
+  has_ended = code == 0
+  assert (tmp_path / 'summary.json').exists() == has_ended
+  if has_ended:
+    assert runs.summary(tmp_path)['status'] == 'stopped'
+  program = runs.Program(tmp_path, '--config.total_env_frames=1000')
+  assert program.end() == (0, '')
+  resumed = any('Resuming from checkpoint' in line for line in program.lines)
+  assert resumed == has_ended
+  assert runs.summary(tmp_path)['status'] == 'finished'
+
+
 def test_a_start_that_hangs_ends_after_a_signal():
   code = """
 import os, signal, threading
