@@ -5,8 +5,6 @@ import pathlib
 import signal
 import sys
 
-import pytest
-
 from tests import runs
 from tests.actors import processes
 
@@ -166,23 +164,6 @@ def test_a_learner_that_comes_back_gets_its_actors_back(
   assert actor.end() == 0, actor.text
   assert 'the training has ended' in actor.text
   assert runs.summary(tmp_path)['env_frames'] >= frames
-
-
-@pytest.mark.parametrize(
-  'flags, sentence',
-  [
-    ([], 'actor: --learner is missing; give the address of the learner.'),
-    (['--learner=a:1', '--groups=0'], 'actor: flag --groups=0: '),
-    (['--learner=a:1'], 'actor: --learner=a:1: is on another machine, so '),
-    (['--learner=a:1', 'x'], 'actor: unexpected arguments: x'),
-    (
-      ['--learner=unix:/none/a.sock', '--patience=0.01'],
-      'actor: No learner at unix:/none/a.sock for 0.01 s (unix:/none/a.sock: ',
-    ),
-  ],
-)
-def test_refuses_in_one_sentence(flags: list[str], sentence: str):
-  assert runs.refusal('actor', *flags).startswith(sentence)
 
 
 def test_without_jax_it_cannot_infer_locally():

@@ -209,25 +209,6 @@ def test_eight_simulated_devices_and_a_trace(tmp_path):
   assert runs.summary(tmp_path)['env_frames'] >= 4000
 
 
-@pytest.mark.parametrize(
-  'flag, words',
-  [
-    ('--config.env.num_env=3', 'nearest is --config.env.num_envs.'),
-    ('--wrkdir=x', "Unknown command line flag 'wrkdir'. Did you mean: workdir"),
-    ('surplus', 'unexpected arguments: surplus'),
-    ('--config.env.id=Pendulum-v1', 'of Pendulum-v1 are continuous; take'),
-    ('--config.topology.inference_to_training=x', 'write it as 1:3.'),
-    ('--workdir=', '--workdir is missing'),
-  ],
-)
-def test_bad_input_is_one_sentence(tmp_path, flag, words):
-  code, _, err = _train(tmp_path / 'run', flag)
-  assert code == 1
-  assert words in err
-  assert err.startswith('train: ') and len(err.splitlines()) == 1
-  assert not list(tmp_path.rglob('config.json'))
-
-
 def test_missing_system_library_is_one_sentence(tmp_path):
   (tmp_path / 'envpool.py').write_text(
     "raise ImportError('libz-9.so.1: cannot open shared object file')\n"
