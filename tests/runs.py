@@ -25,6 +25,7 @@ from seedrl_jax.envs import step_checks
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import system
 from seedrl_jax.runtime import file_io, progress
+from tests import refusals
 from tests.patience import PATIENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -279,12 +280,7 @@ def call(
   )
 
 
-def refusal(program: str, *flags: str) -> str:
-  """Returns the sentence with which a program refuses its flags."""
-  result = call(program, *flags)
-  assert result.returncode == 1, result
-  assert result.stderr.count('\n') == 1, result.stderr
-  return result.stderr.removesuffix('\n')
+refusal = refusals.refusal
 
 
 class Program:

@@ -1,5 +1,7 @@
 """Slow tests that the configurations learn, with 3/3 seeds."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,9 @@ from seedrl_jax.demonstrations import recording
 from seedrl_jax.evaluation import scoring
 from seedrl_jax.runtime import progress
 from tests import runs
+from tests.actors import processes
 from tests.envs import streams
+from tests.hosts import ports
 
 _SEEDS = pytest.mark.parametrize('seed', [1, 2, 3])
 
@@ -236,6 +240,70 @@ def test_only_demonstrations_open_the_lock(tmp_path, seed):
     demonstrations__fraction=0.25,
   )
   assert shown >= 0.9
+
+
+_FRAMES = 500_000
+# Config keys of V-trace on CartPole with this process's devices or with actors,
+# which the learner waits for.
+_PLACES = {
+  'two training devices': {
+    'topology.max_devices': 3,
+    'topology.inference_to_training': '1:2',
+  },
+  'remote actors': {'actors.max_envs': 32, 'env.num_envs': 0},
+  'local inference': {
+    'actors.max_envs': 32,
+    'env.num_envs': 0,
+    'actors.local_inference': True,
+    'replay.backend': 'auto',
+  },
+  'two hosts': {'topology.max_devices': 2, 'env.num_envs': 16},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('place', _PLACES)
+def test_vtrace_learns_wherever_it_acts_and_trains(tmp_path, place, request):
+  if place == 'local inference':
+    request.getfixturevalue('server_python')
+  values = {
+    'seed': 1,
+    'total_env_frames': _FRAMES,
+    'optimizer.decay_frames': _FRAMES,
+    'topology.max_devices': 1,
+    'replay.backend': 'embedded',
+    # A busy machine may delay an actor or a host.
+    'actors.timeout': 600.0,
+    'hosts.timeout': 600.0,
+    **_PLACES[place],
+  }
+  flags = [
+    '--config=vtrace_cartpole',
+    *(f'--config.{key}={value}' for key, value in values.items()),
+  ]
+  variables = {'XLA_FLAGS': '--xla_force_host_platform_device_count=3'}
+  others = []
+  if place == 'two hosts':
+    flags += [f'--coordinator=127.0.0.1:{ports.free()}', '--num_processes=2']
+    program = runs.ROOT / 'launch/learner.py'
+    command = [*flags, '--process_id=1', f'--workdir={tmp_path}']
+    others.append(
+      processes.Process([sys.executable, program, *command], **variables)
+    )
+    flags.append('--process_id=0')
+  elif 'actors.max_envs' in values:
+    inference = 'local' if place == 'local inference' else 'central'
+    address = f'unix:{tmp_path}/actors.sock'
+    actor = (f'--inference={inference}', '--envs_per_group=8')
+    # Each has two groups.
+    others += [processes.actor(address, *actor) for _ in range(2)]
+  result = runs.call('learner', f'--workdir={tmp_path}', *flags, **variables)
+  assert result.returncode == 0, result.stderr
+  for other in others:
+    assert other.end() == 0, other.text
+  score = _evaluate(tmp_path)
+  print(f'{place}: {score:.1f}')
+  assert score >= 400
 
 
 def _train_asynchronously(workdir, config, seed, *flags):

@@ -20,6 +20,7 @@ from seedrl_jax.hosts import coordinator
 _SEND_SECONDS = 10.0
 _RETRY_SECONDS = 0.1  # between attempts to reach host 0
 _MOST_BYTES = 1 << 26  # of a message
+_BEATS = 4  # messages in the time after which a silent host counts as gone
 
 
 def lost_sentence(host: int, what: str) -> str:
@@ -42,13 +43,28 @@ class HostWire:
     self._socket = connection
     self._file = connection.makefile('rb')
     self._lock = threading.Lock()
-    self.set_timeout(timeout)
+    self._closed = threading.Event()
+    self._beating: threading.Thread | None = None
+    self._keep_alive(timeout)
 
   def set_timeout(self, seconds: float) -> None:
-    """Sets after how long the other machine counts as gone if it is silent.
+    """Sets after how long the other process counts as gone if it is silent.
 
-    The systems ask each other, so a process that is busy is not gone.
+    Both sides set the same. Each then sends messages from a thread, so a
+    process that is busy is not gone, but a frozen one is.
     """
+    self._keep_alive(seconds)
+    self._socket.settimeout(seconds)
+    if self._beating is None:
+      self._beating = _start('hosts-beat', self._beat, seconds / _BEATS)
+
+  def _beat(self, pause: float) -> None:
+    while not self._closed.wait(pause):
+      self.send('alive')
+
+  def _keep_alive(self, seconds: float) -> None:
+    """Makes the systems ask each other whether the machines are there."""
+    self._seconds = seconds
     # The system's limit.
     whole = max(1, min(int(seconds), 32767))
     pause = max(1, whole // 4)
@@ -73,6 +89,9 @@ class HostWire:
       message = json.loads(line) if line.endswith(b'\n') else None
     except (ConnectionError, ValueError):
       return None
+    except TimeoutError:
+      self.end = f'it was silent for {self._seconds:g} s'
+      return None
     except OSError as e:
       self.end = e.strerror or str(e)
       return None
@@ -80,6 +99,7 @@ class HostWire:
 
   def close(self) -> None:
     """Closes the connection; wakes `receive`."""
+    self._closed.set()
     with contextlib.suppress(OSError):
       self._socket.shutdown(socket.SHUT_RDWR)
     self._socket.close()

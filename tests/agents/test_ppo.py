@@ -1,12 +1,14 @@
 """Tests PPO: advantages and loss against the papers, and its update."""
 
 import contextlib
+import functools
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from absl.testing import parameterized
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, normalization, transitions
@@ -167,6 +169,21 @@ def test_equals_the_papers_sums(kind, changes):
     'rho_clipped_share': np.abs(ratio - 1) > config.clip,
   }.items():
     np.testing.assert_allclose(metrics[name], value[valid].mean(), rtol=1e-4)
+
+
+class VariantsTest(parameterized.TestCase):
+  @chex.all_variants()
+  def test_truncation_bootstraps_and_termination_does_not(self):
+    # Two environments, MID, LAST, FIRST, MID; the first is truncated.
+    made = transitions.Transitions(
+      valid=np.array([[1, 1], [0, 0], [1, 1]], bool),
+      reward=np.array([[1, 1], [0, 0], [7, 7]], np.float32),
+      discount=np.array([[0.5, 0], [0.0, 0.0], [0.5, 0.5]], np.float32),
+    )
+    values = np.array([[3, 3], [8, 8], [20, 20], [30, 30]], np.float32)
+    advantages = functools.partial(loss_lib.advantages, lambda_=0.9)
+    found = self.variant(advantages)(made, values)
+    np.testing.assert_allclose(found, [[2, -2], [0, 0], [2, 2]])
 
 
 @pytest.mark.parametrize('changes', [{}, _RECURRENT])

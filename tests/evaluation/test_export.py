@@ -7,71 +7,79 @@ import sys
 import numpy as np
 import pytest
 
-from seedrl_jax.configs import ppo_pendulum, r2d2_base
+from seedrl_jax.configs import base as base_config
+from seedrl_jax.configs import (
+  dyna_q_cartpole,
+  ppo_cartpole,
+  ppo_pendulum,
+  pqn_cartpole,
+  r2d2_base,
+  sac_pendulum,
+)
 from seedrl_jax.evaluation import export, policy
 from tests import runs
-from tests.evaluation import evaluation_runs
+from tests.evaluation import evaluation_runs, exported
 
-_BATCH = 2
-# Nothing but what JAX needs; reads two arrays, prints actions.
-_USE = """
-import json, pathlib, sys
-sys.modules |= dict.fromkeys(('seedrl_jax', 'flax', 'envpool'))
-import jax
-from jax import export
-import numpy as np
-
-folder = pathlib.Path(sys.argv[1])
-function = export.deserialize((folder / 'policy.stablehlo').read_bytes())
-about = json.loads((folder / 'policy.json').read_text())
-zeros = lambda spec: np.zeros(spec['shape'], spec['dtype'])
-inputs = {name: zeros(spec) for name, spec in about['inputs'].items()}
-state = [zeros(spec) for spec in about['state']]
-inputs['first'][:] = True
-for observation in json.load(sys.stdin):
-  inputs['observation'] = np.array(observation, np.float32)
-  action, state = function.call(inputs, state)
-  inputs['first'] = np.zeros_like(inputs['first'])
-  assert {'shape': list(action.shape), 'dtype': action.dtype.name} == (
-    about['action'])
-  print(json.dumps(np.asarray(action).tolist()))
-"""
-
-
-@pytest.mark.parametrize(
-  ('make', 'values'),
-  [
-    (
-      r2d2_base.get_config,
-      {
-        'network__lstm_size': 4,
-        'network__use_previous_action': True,
-        'exploration__eval_epsilon': 0.0,
-      },
-    ),
-    (ppo_pendulum.get_config, {'env__id': 'Pendulum-v1'}),
-  ],
+_LENGTH, _BATCH = 6, 4
+_ALLOWED = (
+  '--allow_factory=tests.runs:pixels',
+  '--allow_factory=tests.envs.toys:match',
 )
-def test_acts_without_the_package_as_the_policy(tmp_path, make, values):
-  config = runs.tiny(make, **{'env__id': 'CartPole-v1', **values})
+# Evaluation environments of these agents explore a little.
+_GREEDY = {'env__id': 'CartPole-v1', 'exploration__eval_epsilon': 0.0}
+_RECURRENT = {'network__lstm_size': 4, 'network__use_previous_action': True}
+_PIXELS = {**runs.toy('pixels'), 'network__frame_stack': 2}
+_MATCH = {'env__factory': 'tests.envs.toys:match'}
+_CASES = {
+  'r2d2': (r2d2_base, {**_GREEDY, **_RECURRENT}),
+  'pqn': (pqn_cartpole, _GREEDY),
+  'dyna_q': (dyna_q_cartpole, {**_GREEDY, 'unroll_length': 1}),
+  'sac': (sac_pendulum, {'env__id': 'Pendulum-v1'}),
+  'ppo_continuous': (ppo_pendulum, {'env__id': 'Pendulum-v1'}),
+  'ppo_two_choices': (ppo_cartpole, {**_MATCH, **_RECURRENT}),
+  'vtrace_pixels': (base_config, _PIXELS),
+}
+
+
+def _export(folder, case):
+  """Exports an initial policy; returns observations and its actions."""
+  module, values = _CASES[case]
+  config = runs.tiny(module.get_config, **values)
   state = evaluation_runs.initial_state(config)
-  evaluation_runs.save_states(tmp_path / 'run', config, state)
-  player, spec = policy.load(tmp_path / 'run')
-  export.export(player, spec, tmp_path / 'out', _BATCH)
-  shape = (3, _BATCH, *spec.observation.shape)
-  observations = np.random.default_rng(0).normal(size=shape)
+  evaluation_runs.save_states(folder / 'run', config, state)
+  player, spec = policy.load(folder / 'run', allowed=_ALLOWED)
+  export.export(player, spec, folder / 'out', _BATCH)
+  rng = np.random.default_rng(0)
+  shape = (_LENGTH, _BATCH, *spec.observation.shape)
+  observations = rng.normal(0.0, 3.0, shape).astype(np.float32)
+  if spec.observation.dtype == np.uint8:
+    # Few large patches of colour.
+    observations = np.zeros(shape, np.uint8)
+    observations[:, :, :3] = rng.integers(0, 256, (*shape[:2], 1, 6, 1))
+  own = policy.Policy(player, spec)
+  return observations, np.stack([own.act(x) for x in observations])
+
+
+@pytest.mark.parametrize('case', _CASES)
+def test_acts_as_the_policy(tmp_path, case):
+  observations, expected = _export(tmp_path, case)
+  # Actions that never change would not show what is read.
+  assert (expected != expected[0, 0]).any()
+  actions = exported.play(tmp_path / 'out', observations)
+  np.testing.assert_allclose(actions, expected, rtol=1e-5)
+
+
+def test_acts_without_the_package(tmp_path):
+  observations, expected = _export(tmp_path, 'r2d2')
   result = subprocess.run(
-    [sys.executable, '-I', '-c', _USE, tmp_path / 'out'],
+    [sys.executable, '-I', exported.__file__, tmp_path / 'out'],
     input=json.dumps(observations.tolist()),
     capture_output=True,
     text=True,
     check=False,
   )
   assert result.returncode == 0, result.stderr
-  own = policy.Policy(player, spec)
-  wanted = [own.act(observation) for observation in observations]
-  found = [json.loads(line) for line in result.stdout.splitlines()]
-  np.testing.assert_allclose(found, wanted, rtol=1e-5)
+  np.testing.assert_array_equal(json.loads(result.stdout), expected)
 
 
 def test_the_program_writes_it_and_says_what_is_missing(tmp_path):

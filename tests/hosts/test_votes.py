@@ -126,6 +126,25 @@ def test_both_sides_ask_whether_a_silent_one_is_there(hosts: _Hosts):
     assert options == [2, 8000]
 
 
+@pytest.fixture(name='wires')
+def wires_fixture() -> Iterator[list[votes.HostWire]]:
+  """Both ends of a connection."""
+  with socket.create_server(('127.0.0.1', 0)) as listener:
+    first = socket.create_connection(listener.getsockname())
+    wires = [votes.HostWire(s, _LONG) for s in (first, listener.accept()[0])]
+  yield wires
+  for wire in wires:
+    wire.close()
+
+
+def test_a_process_that_is_frozen_is_gone(wires: list[votes.HostWire]):
+  wires[0].set_timeout(0.2)
+  # It sends that it is there, and hears nothing.
+  assert wires[1].receive() == ['alive']
+  assert wires[0].receive() is None
+  assert wires[0].end == 'it was silent for 0.2 s'
+
+
 @pytest.mark.parametrize(
   'index, count, sentence',
   [

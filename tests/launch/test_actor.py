@@ -1,10 +1,9 @@
 """Tests for launch/actor.py and launch/learner.py as programs."""
 
+import functools
 import pathlib
 import signal
 import sys
-
-import pytest
 
 from tests import runs
 from tests.actors import processes
@@ -113,6 +112,35 @@ def test_an_actor_that_is_killed_is_replaced(tmp_path: pathlib.Path):
   assert not (tmp_path / 'actors.sock').exists()
 
 
+def test_an_actor_that_was_frozen_comes_back(tmp_path: pathlib.Path):
+  # Long enough for an actor that a busy machine delays.
+  learner = _learner(tmp_path, _LONG, '--config.actors.timeout=10')
+  address = learner.wait_for(r'; actors at (\S+);')[1]
+  frozen, other = (_actor(address) for _ in range(2))
+  for actor in frozen, other:
+    actor.wait_for('Run ')
+    actor.wait_for('Run ')
+  learner.wait_for_updates()
+
+  def wait_for_envs(count: int) -> None:
+    envs = functools.partial(runs.column, tmp_path, 'actors/connected_envs')
+    while not envs() or envs()[-1] != count:
+      learner.wait_for_updates()
+
+  wait_for_envs(8)
+  frozen.popen.send_signal(signal.SIGSTOP)
+  wait_for_envs(4)
+  learner.wait_for_updates(learner.wait_for_updates() + 1)
+  frozen.popen.send_signal(signal.SIGCONT)
+  frozen.wait_for('Looking for the learner')
+  frozen.wait_for('Run ')
+  wait_for_envs(8)
+  learner.process.send_signal(signal.SIGTERM)
+  assert learner.end()[0] == 0
+  for actor in frozen, other:
+    assert actor.end(signal.SIGTERM) == 0, actor.text
+
+
 def test_a_learner_that_comes_back_gets_its_actors_back(
   tmp_path: pathlib.Path,
 ):
@@ -136,23 +164,6 @@ def test_a_learner_that_comes_back_gets_its_actors_back(
   assert actor.end() == 0, actor.text
   assert 'the training has ended' in actor.text
   assert runs.summary(tmp_path)['env_frames'] >= frames
-
-
-@pytest.mark.parametrize(
-  'flags, sentence',
-  [
-    ([], 'actor: --learner is missing; give the address of the learner.'),
-    (['--learner=a:1', '--groups=0'], 'actor: flag --groups=0: '),
-    (['--learner=a:1'], 'actor: --learner=a:1: is on another machine, so '),
-    (['--learner=a:1', 'x'], 'actor: unexpected arguments: x'),
-    (
-      ['--learner=unix:/none/a.sock', '--patience=0.01'],
-      'actor: No learner at unix:/none/a.sock for 0.01 s (unix:/none/a.sock: ',
-    ),
-  ],
-)
-def test_refuses_in_one_sentence(flags: list[str], sentence: str):
-  assert runs.refusal('actor', *flags).startswith(sentence)
 
 
 def test_without_jax_it_cannot_infer_locally():

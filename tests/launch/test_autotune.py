@@ -5,30 +5,6 @@ import pytest
 from tests import runs
 
 
-@pytest.mark.parametrize(
-  ('arguments', 'sentence'),
-  [
-    (['now'], 'autotune: unexpected arguments: now'),
-    (['--config=nothing'], '--config=nothing: there is no such file'),
-    (['--config.deterministic'], 'autotune: --config.deterministic=True: '),
-    (
-      ['--config.actors.max_envs=4'],
-      'autotune: --config.actors.max_envs=4: actors are other processes',
-    ),
-    (
-      ['--target=v5e:2x4'],
-      'autotune: --target and --cores need each other; give both, as '
-      '--target=v5e:2x4 --cores=112.',
-    ),
-    (['--target=v5e', '--cores=4'], 'autotune: --target=v5e: shape of the'),
-    (['--config.batch_size=0'], 'autotune: --config.batch_size=0: give 1 to'),
-    (['--config.env.num_envs=0'], 'autotune: --config.env.num_envs=0: give'),
-  ],
-)
-def test_wrong_command_line_is_told_in_a_sentence(arguments, sentence):
-  assert sentence in runs.refusal('autotune', *arguments)
-
-
 def test_search_prints_what_it_measures():
   done = runs.call(
     'autotune',

@@ -20,9 +20,3 @@ def test_exit_code_says_whether_there_is_a_fault(bad_after, code, words):
   assert (result.returncode, result.stderr) == (code, '')
   assert result.stdout.startswith('tests.runs:pixels: 18 steps in 3 ')
   assert words in result.stdout
-
-
-def test_wrong_flags_are_one_sentence():
-  assert runs.refusal('check_env', '--config.env.num_envs=-1').startswith(
-    'check_env: --config.env.num_envs=-1: '
-  )

@@ -25,18 +25,6 @@ def _here(tmp_path, monkeypatch) -> pathlib.Path:
 _BENCHMARK = '--config=benchmark:pong_tiny'
 
 
-@pytest.mark.parametrize(
-  ('program', 'flags', 'sentence'),
-  [
-    ('record', [_BENCHMARK, '--config.sed=1'], '--config.sed: the config'),
-    ('reverb_server', [_BENCHMARK, '--config.seed=x'], '--config.seed=x: inv'),
-    ('train', ['--config.env.options.x=1'], '--config.env.options.x: give all'),
-  ],
-)
-def test_programs_refuse_in_a_sentence(program, flags, sentence):
-  assert runs.refusal(program, *flags).startswith(f'{program}: {sentence}')
-
-
 def test_help_has_flags_and_keys():
   result = runs.call('learner', '--help', _BENCHMARK)
   assert '  --config: ' in result.stdout

@@ -6,6 +6,7 @@ import re
 import signal
 
 import gymnasium
+import pytest
 
 from tests import runs
 from tests.actors import processes
@@ -16,8 +17,8 @@ _OFTEN = '--config.checkpoint.every_seconds=0.1'
 _LOCAL = ('--config.env.num_envs=4',)
 _RESUMED = r'Resuming from checkpoint (\d+)'
 _GONE = (
-  'learner: Host {} is gone (its connection was closed); start all hosts '
-  'again to resume from the last checkpoint.'
+  'learner: Host {} is gone ({}); start all hosts again to resume from the '
+  'last checkpoint.'
 )
 
 
@@ -130,7 +131,9 @@ def test_hosts_that_die_go_on_from_the_checkpoint(tmp_path: pathlib.Path):
     hosts[0].wait_for_updates(updates + 1)
     step = _wait_for_checkpoint(tmp_path, hosts[0], updates + 1)
     hosts[killed].process.kill()
-    assert _error(hosts[1 - killed]) == _GONE.format(killed)
+    assert _error(hosts[1 - killed]) == _GONE.format(
+      killed, 'its connection was closed'
+    )
     assert hosts[killed].end()[0] == -signal.SIGKILL
   # A signal to either stops both; between, host 0 goes on alone.
   for count, signalled in (2, 0), (1, 0), (2, 1):
@@ -148,6 +151,18 @@ def test_hosts_that_die_go_on_from_the_checkpoint(tmp_path: pathlib.Path):
   # The checkpoint of host 0 alone had nothing for host 1.
   assert any('The replay starts empty' in line for line in hosts[1].lines)
   assert (tmp_path / 'hosts/1/replay' / str(step)).exists()
+
+
+@pytest.mark.parametrize('frozen', [0, 1])
+def test_a_host_that_freezes_ends_the_other(
+  tmp_path: pathlib.Path, frozen: int
+):
+  # Long enough for a host that a busy machine delays.
+  hosts = _hosts(tmp_path, *_LOCAL, _LONG, '--config.hosts.timeout=20')
+  hosts[0].wait_for_updates()
+  hosts[frozen].process.send_signal(signal.SIGSTOP)
+  sentence = _GONE.format(frozen, 'it was silent for 20 s')
+  assert _error(hosts[1 - frozen]) == sentence
 
 
 def test_parameters_that_differ_stop_all(tmp_path: pathlib.Path):

@@ -3,8 +3,6 @@
 import pathlib
 import re
 
-import pytest
-
 from tests import runs
 
 _PNG = b'\x89PNG'
@@ -35,18 +33,6 @@ def test_a_pdf_has_two_pages(tmp_path):
   result = runs.call('plot', _workdir(tmp_path / 'a'), *flags)
   assert result.stdout == f'plot: {out}\n', result.stderr
   assert len(re.findall(rb'/Type /Page\b', out.read_bytes())) == 2
-
-
-@pytest.mark.parametrize(
-  ('flags', 'sentence'),
-  [
-    (['--x=steps'], '--x=steps: value should be one of <frames|time|updates>'),
-    (['--smooth=0'], '--smooth=0: 0 is not a positive integer'),
-    ([], 'name runs as --workdir=DIR, once for each.'),
-  ],
-)
-def test_a_bad_command_line_is_one_sentence(flags, sentence):
-  assert runs.refusal('plot', *flags) == f'plot: {sentence}'
 
 
 def test_error_is_one_sentence(tmp_path):

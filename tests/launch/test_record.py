@@ -4,8 +4,6 @@ import json
 import re
 import subprocess
 
-import pytest
-
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.demonstrations import folder
 from tests import runs
@@ -42,19 +40,6 @@ def test_flags_reach_the_recording(tmp_path):
   assert (manifest.sequences, manifest.mean_return) == (3, 12.5)
 
 
-@pytest.mark.parametrize(
-  'flags,sentence',
-  [
-    (['--policy=a:b'], '--out is missing; name a folder to write'),
-    (['--out=x'], 'Give either --teacher_workdir'),
-    (['--out=x', '--policy=tests.nothing:b'], 'no module tests.nothing,'),
-  ],
-)
-def test_error_is_one_sentence(flags, sentence):
-  refusal = runs.refusal('record', '--config=r2d2_base', *flags)
-  assert refusal.startswith('record: ') and sentence in refusal
-
-
 def test_a_teacher_runs_nothing_that_is_not_allowed(tmp_path):
   # The user's own configuration names its factory.
   config = base_config.get_config().to_dict() | {'agent': 'os.path'}
@@ -71,8 +56,3 @@ def test_a_teacher_runs_nothing_that_is_not_allowed(tmp_path):
     'could run code from outside of this package; if you trust it, add '
     '--allow_factory=os.path:make_agent.\n'
   )
-
-
-def test_a_configuration_is_required():
-  refusal = runs.refusal('record', '--out=x')
-  assert refusal.startswith('record: --config is missing; name a file')

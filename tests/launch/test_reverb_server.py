@@ -26,12 +26,6 @@ def test_check_reports_what_there_is(python_flag):
   assert lines[1].startswith('server: started and answered in ')
 
 
-@pytest.mark.parametrize('flags', [['--check'], []])
-def test_bad_interpreter_is_one_sentence(flags):
-  refusal = runs.refusal('reverb_server', '--reverb_python=/no/such', *flags)
-  assert refusal.startswith('reverb_server: --reverb_python=/no/such: ')
-
-
 def test_serves_until_a_signal(python_flag, tmp_path):
   program = subprocess.Popen(
     [

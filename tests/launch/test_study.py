@@ -1,7 +1,5 @@
 """Tests for launch/study.py as a program, with runs that are known."""
 
-import pytest
-
 from seedrl_jax.lab.studies import concurrent
 from tests import runs
 
@@ -27,15 +25,3 @@ def test_known_runs_count_and_are_not_repeated(tmp_path):
   report = tmp_path / 'new/report'
   assert concurrent.read(str(report / 'study.csv')) == concurrent.read(known)
   assert '| A3C | 1 | 2 of 2 | 900,000 |' in (report / 'study.md').read_text()
-
-
-@pytest.mark.parametrize(
-  ('flags', 'sentence'),
-  [
-    (['--workdir='], 'study: --workdir is missing; name a folder for'),
-    (['--systems=A4C'], 'study: --systems=A4C: take some of DQN with'),
-    (['--known=none.csv'], "No such file or directory: 'none.csv'"),
-  ],
-)
-def test_refuses_in_one_sentence(flags, sentence, tmp_path):
-  assert sentence in runs.refusal('study', f'--workdir={tmp_path}', *flags)

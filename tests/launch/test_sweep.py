@@ -38,27 +38,6 @@ def test_dry_run_prints_commands_that_train_takes(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-  ('flags', 'sentence'),
-  [
-    (['--workdir='], '--workdir is missing; name a folder for the runs.'),
-    (['--workdir=gs://x'], '--workdir=gs://x is a URL; '),
-    (['--set=batch_size=8,8'], '--set: two runs would be the same; give'),
-    (['--set=batch_size=8,0'], '--config.batch_size=0: give 1 to 1,000,000.'),
-    (['--set=batch_size=x'], '--config.batch_size=x: '),
-    (['--set=batchsize=8'], 'nearest is --config.batch_size.'),
-    (['--config.sed=8'], 'nearest is --config.seed.'),
-    (['--index=1'], '--index=1: the runs are 0 to 0.'),
-  ],
-)
-def test_what_is_wrong_is_said_before_anything_starts(
-  tmp_path, flags, sentence
-):
-  said = runs.refusal('sweep', f'--workdir={tmp_path}', *flags)
-  assert said.startswith('sweep: ') and sentence in said
-  assert not list(tmp_path.iterdir())
-
-
 def test_a_run_that_fails_is_named_and_the_rest_reported(tmp_path):
   flags = ('--set=env.id=Catch-v0,Nothing-v0', '--parallel=2')
   program = runs.Program(tmp_path, *flags, script='sweep.py')

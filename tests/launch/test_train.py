@@ -39,6 +39,26 @@ def test_stops_cleanly_on_signals_and_goes_on(tmp_path):
       assert values == sorted(values), name
 
 
+@pytest.mark.parametrize(
+  ('signals', 'code'),
+  [('SIGTERM SIGTERM', 0), ('SIGINT', 0), ('SIGINT SIGINT', -signal.SIGINT)],
+)
+def test_stops_while_it_compiles(tmp_path, signals, code):
+  script = '../tests/launch/signalled_train.py'
+  program = runs.Program(tmp_path, _LONG, script=script, SIGNALS=signals)
+  assert program.end() == (code, '')
+  # The second Ctrl-C ends it at once.
+  has_ended = code == 0
+  assert (tmp_path / 'summary.json').exists() == has_ended
+  if has_ended:
+    assert runs.summary(tmp_path)['status'] == 'stopped'
+  program = runs.Program(tmp_path, '--config.total_env_frames=1000')
+  assert program.end() == (0, '')
+  resumed = any('Resuming from checkpoint' in line for line in program.lines)
+  assert resumed == has_ended
+  assert runs.summary(tmp_path)['status'] == 'finished'
+
+
 def test_a_start_that_hangs_ends_after_a_signal():
   code = """
 import os, signal, threading
@@ -187,25 +207,6 @@ def test_eight_simulated_devices_and_a_trace(tmp_path):
   assert 'Trace of 2 updates' in out
   assert list((tmp_path / 'profile').rglob('*.xplane.pb'))
   assert runs.summary(tmp_path)['env_frames'] >= 4000
-
-
-@pytest.mark.parametrize(
-  'flag, words',
-  [
-    ('--config.env.num_env=3', 'nearest is --config.env.num_envs.'),
-    ('--wrkdir=x', "Unknown command line flag 'wrkdir'. Did you mean: workdir"),
-    ('surplus', 'unexpected arguments: surplus'),
-    ('--config.env.id=Pendulum-v1', 'of Pendulum-v1 are continuous; take'),
-    ('--config.topology.inference_to_training=x', 'write it as 1:3.'),
-    ('--workdir=', '--workdir is missing'),
-  ],
-)
-def test_bad_input_is_one_sentence(tmp_path, flag, words):
-  code, _, err = _train(tmp_path / 'run', flag)
-  assert code == 1
-  assert words in err
-  assert err.startswith('train: ') and len(err.splitlines()) == 1
-  assert not list(tmp_path.rglob('config.json'))
 
 
 def test_missing_system_library_is_one_sentence(tmp_path):

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from absl.testing import parameterized
 from scipy import stats
 
 from seedrl_jax import types
@@ -12,7 +13,11 @@ from seedrl_jax.networks import distributions
 
 _KEY = jax.random.key(0)
 _FLOAT = np.dtype(np.float32)
-_BOX = types.ActionSpec((2,), _FLOAT, (-2.0, 0.0), (2.0, 1.0))
+# Their product is not 1, so that a density without them is seen.
+_MIDDLE, _HALF = np.array([0.0, 0.5]), np.array([2.0, 1.5])
+_BOX = types.ActionSpec(
+  (2,), _FLOAT, tuple(_MIDDLE - _HALF), tuple(_MIDDLE + _HALF)
+)
 _CHOICES = types.ActionSpec((2,), np.dtype(np.int32), (0, 0), (2, 4))
 
 
@@ -23,8 +28,8 @@ def _params(size, *shape, seed=0):
 def _frozen(params, floor, first):
   """Returns scipy's Gaussian, scaled to the bounds of `_BOX`."""
   mean, log = np.split(params.astype(np.float64), 2, axis=-1)
-  middle, half = [0.0, 0.5], [2.0, 0.5]
-  return stats.norm(middle + half * mean, half * (floor + first * np.exp(log)))
+  deviation = floor + first * np.exp(log)
+  return stats.norm(_MIDDLE + _HALF * mean, _HALF * deviation)
 
 
 @pytest.mark.parametrize('deviations', [(0.0, 1.0), (0.3, 0.5)])
@@ -118,6 +123,20 @@ def test_categorical_is_scipys(spec):
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
 
 
+class VariantsTest(parameterized.TestCase):
+  @chex.all_variants()
+  def test_density_and_entropy_of_a_standard_gaussian(self):
+    gaussian = distributions.make(_BOX)
+    params = np.zeros((2, 4), np.float32)
+    action = np.tile(np.float32(_MIDDLE), (2, 1))
+    log_prob = self.variant(gaussian.log_prob)(params, action)
+    # At its mean, half a nat per number above minus the entropy.
+    entropy = self.variant(gaussian.entropy)(params)
+    expected = np.log(2 * np.pi) + np.log(_HALF).sum()
+    np.testing.assert_allclose(log_prob, [-expected] * 2, rtol=1e-5)
+    np.testing.assert_allclose(entropy, [expected + 1] * 2, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
   'spec', [types.discrete(3), _CHOICES, _BOX], ids=['one', 'several', 'box']
 )
@@ -147,9 +166,9 @@ def test_squashed_gaussian_stays_within_its_bounds():
   # By the change of variables, from the action alone.
   mean, raw = np.split(np.array(params, np.float64), 2, axis=-1)
   deviation = np.exp(-5.0 + 3.5 * (np.tanh(raw) + 1.0))
-  unit = (np.array(action, np.float64) - [0.0, 0.5]) / [2.0, 0.5]
+  unit = (np.array(action, np.float64) - _MIDDLE) / _HALF
   density = stats.norm(mean, deviation).logpdf(np.arctanh(unit))
-  slope = np.log((1.0 - unit**2) * [2.0, 0.5])
+  slope = np.log((1.0 - unit**2) * _HALF)
   inside = (np.abs(unit) < 0.99).all(-1)
   assert inside.sum() > 100
   np.testing.assert_allclose(
@@ -165,7 +184,7 @@ def test_squashed_density_is_right_at_the_edges(number):
   density = stats.norm(number, np.exp(-1.5)).logpdf(numbers.astype(np.float64))
   # log(1 - tanh(x)^2) = -2 log cosh(x), which float64 holds for all these.
   slope = -2.0 * np.log(np.cosh(numbers.astype(np.float64)))
-  expected = (density - slope - np.log([2.0, 0.5])).sum()
+  expected = (density - slope - np.log(_HALF)).sum()
   value, gradient = jax.value_and_grad(squashed.log_prob_of)(params, numbers)
   np.testing.assert_allclose(value, expected, rtol=1e-5)
   assert np.isfinite(gradient).all()

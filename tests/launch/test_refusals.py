@@ -1,0 +1,107 @@
+"""Programs refuse a wrong command line in one sentence, and write nothing."""
+
+import pytest
+
+from tests import runs
+
+_WORKDIR = '--workdir={}/run'
+_R2D2 = '--config=r2d2_base'
+_BENCHMARK = '--config=benchmark:pong_tiny'
+_CASES = {
+  'actor': [
+    ([], '--learner is missing; give the address of the learner.'),
+    (['--learner=a:1', '--groups=0'], 'flag --groups=0: '),
+    (['--learner=a:1'], '--learner=a:1: is on another machine, so '),
+    (['--learner=a:1', 'x'], 'unexpected arguments: x'),
+    (
+      ['--learner=unix:/none/a.sock', '--patience=0.01'],
+      'No learner at unix:/none/a.sock for 0.01 s (unix:/none/a.sock: ',
+    ),
+  ],
+  'autotune': [
+    (['now'], 'unexpected arguments: now'),
+    (['--config=nothing'], '--config=nothing: there is no such file'),
+    (['--config.deterministic'], '--config.deterministic=True: '),
+    (
+      ['--config.actors.max_envs=4'],
+      '--config.actors.max_envs=4: actors are other processes',
+    ),
+    (
+      ['--target=v5e:2x4'],
+      '--target and --cores need each other; give both, as --target=v5e:2x4 '
+      '--cores=112.',
+    ),
+    (['--target=v5e', '--cores=4'], '--target=v5e: shape of the'),
+    (['--config.batch_size=0'], '--config.batch_size=0: give 1 to'),
+    (['--config.env.num_envs=0'], '--config.env.num_envs=0: give'),
+  ],
+  'check_env': [
+    (['--config.env.num_envs=-1'], '--config.env.num_envs=-1: '),
+  ],
+  'plot': [
+    (['--x=steps'], '--x=steps: value should be one of <frames|time|updates>'),
+    (['--smooth=0'], '--smooth=0: 0 is not a positive integer'),
+    ([], 'name runs as --workdir=DIR, once for each.'),
+  ],
+  'record': [
+    (['--out={}/x'], '--config is missing; name a file'),
+    ([_R2D2, '--policy=a:b'], '--out is missing; name a folder to write'),
+    ([_R2D2, '--out={}/x'], 'Give either --teacher_workdir'),
+    (
+      [_R2D2, '--out={}/x', '--policy=tests.nothing:b'],
+      'no module tests.nothing,',
+    ),
+    ([_BENCHMARK, '--config.sed=1'], '--config.sed: the config'),
+  ],
+  'reverb_server': [
+    (['--reverb_python=/no/such'], '--reverb_python=/no/such: '),
+    (['--reverb_python=/no/such', '--check'], '--reverb_python=/no/such: '),
+    ([_BENCHMARK, '--config.seed=x'], '--config.seed=x: inv'),
+  ],
+  'study': [
+    ([], '--workdir is missing; name a folder for'),
+    ([_WORKDIR, '--systems=A4C'], '--systems=A4C: take some of DQN with'),
+    ([_WORKDIR, '--known=no.csv'], "No such file or directory: 'no.csv'"),
+  ],
+  'sweep': [
+    ([], '--workdir is missing; name a folder for the runs.'),
+    (['--workdir=gs://x'], '--workdir=gs://x is a URL; '),
+    ([_WORKDIR, '--set=batch_size=8,8'], '--set: two runs would be the same; '),
+    ([_WORKDIR, '--set=batch_size=8,0'], '--config.batch_size=0: give 1 to 1,'),
+    ([_WORKDIR, '--set=batch_size=x'], '--config.batch_size=x: '),
+    ([_WORKDIR, '--set=batchsize=8'], 'nearest is --config.batch_size.'),
+    ([_WORKDIR, '--config.sed=8'], 'nearest is --config.seed.'),
+    ([_WORKDIR, '--index=1'], '--index=1: the runs are 0 to 0.'),
+  ],
+  'train': [
+    ([], '--workdir is missing'),
+    ([_WORKDIR, '--config.env.num_env=3'], 'nearest is --config.env.num_envs.'),
+    (
+      [_WORKDIR, '--wrkdir=x'],
+      "Unknown command line flag 'wrkdir'. Did you mean: workdir",
+    ),
+    ([_WORKDIR, 'surplus'], 'unexpected arguments: surplus'),
+    (
+      [_WORKDIR, '--config.env.id=Pendulum-v1'],
+      'of Pendulum-v1 are continuous; take',
+    ),
+    (
+      [_WORKDIR, '--config.topology.inference_to_training=x'],
+      'write it as 1:3.',
+    ),
+    (
+      [_WORKDIR, '--config.env.options.x=1'],
+      '--config.env.options.x: give',
+    ),
+  ],
+}
+
+
+@pytest.mark.parametrize(
+  ('program', 'flags', 'sentence'),
+  [(program, *case) for program, cases in _CASES.items() for case in cases],
+)
+def test_refuses_in_one_sentence(program, flags, sentence, tmp_path):
+  refusal = runs.refusal(program, *(flag.format(tmp_path) for flag in flags))
+  assert refusal.startswith(f'{program}: ') and sentence in refusal
+  assert not list(tmp_path.iterdir())
