@@ -11,13 +11,10 @@ those of Stable-Baselines3 (RL Baselines3 Zoo), but for:
 * one network of ReLUs (two of tanh).
 """
 
-import ml_collections
-
 from seedrl_jax.configs import base
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = base.get_config()
   config.total_env_frames = config.optimizer.decay_frames = 500_000
   config.env.num_envs = 16

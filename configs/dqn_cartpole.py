@@ -10,13 +10,10 @@ CleanRL's dqn.py, but for:
 * initial weights are orthogonal, and normal in the last layer (uniform).
 """
 
-import ml_collections
-
-from seedrl_jax.configs import r2d2_base
+from seedrl_jax.configs import base, r2d2_base
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = r2d2_base.get_config()
   config.total_env_frames = config.optimizer.decay_frames = 500_000
   config.num_eval_envs = 4
