@@ -2,7 +2,7 @@
 
 Uniform replay of single transitions, one network without double Q-learning or
 dueling, one-step targets, an epsilon that decays. Settings are those of
-CleanRL's dqn.py, but for:
+CleanRL's dqn.py, except for:
 
 * 16 environments (1), and 4 for evaluation, which act greedily;
 * a learning rate that decays from 5e-4 to 0 (2.5e-4 throughout): without, the

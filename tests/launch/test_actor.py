@@ -142,7 +142,7 @@ def test_a_learner_that_comes_back_gets_its_actors_back(
   'flags, sentence',
   [
     ([], 'actor: --learner is missing; give the address of the learner.'),
-    (['--learner=a:1', '--groups=0'], 'actor: flag --groups=0: '),
+    (['--learner=a:1', '--groups=0'], 'actor: --groups=0: '),
     (['--learner=a:1'], 'actor: --learner=a:1: is on another machine, so '),
     (['--learner=a:1', 'x'], 'actor: unexpected arguments: x'),
     (
