@@ -2,7 +2,7 @@
 
 With on-policy data and a lambda of 1, V-trace's targets are the n-step returns
 of A2C (arXiv 1802.01561, equation 2), with n the unroll's length. Settings are
-those of Stable-Baselines3 (RL Baselines3 Zoo), but for:
+those of Stable-Baselines3 (RL Baselines3 Zoo), except for:
 
 * 16 environments (8), and 8 for evaluation, which act greedily;
 * a learning rate that decays to 0, as in OpenAI's A2C (constant);
@@ -11,13 +11,10 @@ those of Stable-Baselines3 (RL Baselines3 Zoo), but for:
 * one network of ReLUs (two of tanh).
 """
 
-import ml_collections
-
 from seedrl_jax.configs import base
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = base.get_config()
   config.total_env_frames = config.optimizer.decay_frames = 500_000
   config.env.num_envs = 16

@@ -6,13 +6,10 @@ environments of `a2c_cartpole` (1): with two workers of 8, 2/4 seeds
 forgot what they had learned, with a lock, too.
 """
 
-import ml_collections
-
-from seedrl_jax.configs import a2c_cartpole
+from seedrl_jax.configs import a2c_cartpole, base
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = a2c_cartpole.get_config()
   config.asynchronous.share = 'hogwild'
   config.asynchronous.shared_statistics = True

@@ -2,26 +2,14 @@
 
 Environment conventions are the paper's: no sticky actions, clipped rewards, up
 to 30 no-ops, no FIRE at a reset, and a lost life sets the discount to 0. As in
-R2D2, an episode has at most 108,000 frames. Differences from the paper:
-
-* A replay item has 16 transitions, not one: overlapping items then store a
-  frame 1.2 times, not 4. So 100,000 items are 1.6 million transitions (Ape-X:
-  2 million), a batch of 32 is 512 transitions, and an item's priority is its
-  largest error. As published: --config.unroll_length=1 --config.batch_size=512.
-* The replay ratio is R2D2's 1.5. Ape-X's learner runs free, at about 0.8.
-* 64 training environments (360 actors), the minimal action set, and evaluation
-  with epsilon 0.001.
-* 200 million frames.
-* A lost life does not reset the frame stack.
+R2D2, an episode has at most 108,000 frames. docs/agents/r2d2.md lists the
+differences from the paper.
 """
 
-import ml_collections
-
-from seedrl_jax.configs import r2d2_atari
+from seedrl_jax.configs import base, r2d2_atari
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = r2d2_atari.get_config()
   config.env.zero_discount_on_life_loss = True
   config.env.reward_clip = True

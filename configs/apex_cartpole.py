@@ -4,13 +4,10 @@
 --config.env.num_envs=1 --config.exploration.epsilon_base=0.05 a single actor.
 """
 
-import ml_collections
-
-from seedrl_jax.configs import r2d2_cartpole
+from seedrl_jax.configs import base, r2d2_cartpole
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = r2d2_cartpole.get_config()
   config.unroll_length = 1
   config.burn_in = 0

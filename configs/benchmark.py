@@ -4,10 +4,10 @@ No evaluation, a constant learning rate, and no end of the run.
 """
 
 from collections.abc import Callable
-
-import ml_collections
+from typing import Any
 
 from seedrl_jax.configs import (
+  base,
   ppo_mujoco,
   r2d2_atari,
   r2d2_pong,
@@ -21,24 +21,20 @@ from seedrl_jax.configs import (
 FREE = 'free'
 
 
-def _cartpole(
-  num_envs: int, batch_size: int = 256
-) -> ml_collections.ConfigDict:
+def _cartpole(num_envs: int, batch_size: int = 256) -> base.Config:
   config = vtrace_cartpole.get_config()
   config.env.num_envs = num_envs
   config.batch_size = batch_size
   return config
 
 
-def _free() -> ml_collections.ConfigDict:
+def _free() -> base.Config:
   config = _cartpole(256)
   config.env.batch_size = 256
   return config
 
 
-def _pong(
-  torso: str, env_batch_size: int, micro_batches: int
-) -> ml_collections.ConfigDict:
+def _pong(torso: str, env_batch_size: int, micro_batches: int) -> base.Config:
   config = vtrace_atari.get_config()
   # Enough that some are always ready, in batches worth a call.
   config.env.num_envs = 128
@@ -49,20 +45,20 @@ def _pong(
   return config
 
 
-def _set_plain_torso(config: ml_collections.ConfigDict, torso: str) -> None:
+def _set_plain_torso(config: base.Config, torso: str) -> None:
   """Selects a torso on pixels as they are, as in other libraries."""
   config.network.torso = torso
   config.network.normalize_pixels = False
 
 
-def _pong_r2d2() -> ml_collections.ConfigDict:
+def _pong_r2d2() -> base.Config:
   config = r2d2_pong.get_config()
   # Full before the first update.
   config.replay.min_size = config.replay.max_size = 128
   return config
 
 
-def _sac() -> ml_collections.ConfigDict:
+def _sac() -> base.Config:
   config = sac_mujoco.get_config()
   # Updates begin within the warm-up.
   config.replay.min_size = 1000
@@ -97,7 +93,7 @@ PEER_CASES = (
 )
 
 
-def _pong_stacked() -> ml_collections.ConfigDict:
+def _pong_stacked() -> base.Config:
   env = vtrace_atari.get_config().env
   env.stack_num = 4
   return env
@@ -112,9 +108,7 @@ _ENVS = {
 ACTOR_CASES = tuple(_ENVS)
 
 
-def get_config(
-  case: str, num_envs: int | None = None
-) -> ml_collections.ConfigDict:
+def get_config(case: str, num_envs: int | None = None) -> base.Config:
   """Returns the configuration of a case.
 
   `num_envs` replaces its number of environments; an inference call has the same
@@ -129,7 +123,7 @@ def get_config(
   return endless(config)
 
 
-def endless(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+def endless(config: base.Config) -> base.Config:
   """Makes a configuration, in place, one of a run that is only measured."""
   config.num_eval_envs = 0
   config.total_env_frames = 10**12
@@ -140,7 +134,7 @@ def endless(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   return config
 
 
-def get_r2d2_load() -> ml_collections.ConfigDict:
+def get_r2d2_load() -> base.Config:
   """Returns R2D2 on Pong as in SEED RL, for the load on the store."""
   config = r2d2_atari.get_config()
   config.num_eval_envs = 0
@@ -156,7 +150,7 @@ def get_r2d2_load() -> ml_collections.ConfigDict:
   return config
 
 
-def get_scaling() -> ml_collections.ConfigDict:
+def get_scaling() -> base.Config:
   """Returns SEED RL's network, with the least that a device can train on."""
   config = vtrace_atari_deep.get_config()
   config.num_eval_envs = 0
@@ -168,14 +162,14 @@ def get_scaling() -> ml_collections.ConfigDict:
   return config
 
 
-def _on_accelerator(torso: str) -> ml_collections.ConfigDict:
+def _on_accelerator(torso: str) -> base.Config:
   config = vtrace_atari.get_config()
   _set_plain_torso(config, torso)
   config.batch_size = 128
   return config
 
 
-def _r2d2() -> ml_collections.ConfigDict:
+def _r2d2() -> base.Config:
   config = r2d2_atari.get_config()
   # Full, with 2 GB, before the first update.
   config.replay.min_size = config.replay.max_size = 2_000
@@ -212,7 +206,7 @@ _ACCELERATOR = (
 _ACT_SIZES = (64, 1024)
 
 
-def get_accelerator(small: bool) -> dict[str, ml_collections.ConfigDict]:
+def get_accelerator(small: bool) -> dict[str, base.Config]:
   """Returns the cases of `accelerator`, `small` ones as a CPU can run them."""
   shrink = 64 if small else 1
   return {
@@ -223,7 +217,7 @@ def get_accelerator(small: bool) -> dict[str, ml_collections.ConfigDict]:
   }
 
 
-def get_acting(small: bool) -> dict[str, ml_collections.ConfigDict]:
+def get_acting(small: bool) -> dict[str, base.Config]:
   """Returns what `accelerator` times only the act step of, by network."""
   shrink = 64 if small else 1
   return {
@@ -237,7 +231,7 @@ def get_acting(small: bool) -> dict[str, ml_collections.ConfigDict]:
 
 def _accelerated(
   name: str, num_envs: int, streams: int, parts: int, small: bool
-) -> ml_collections.ConfigDict:
+) -> base.Config:
   config = _ACCELERATED[name]()
   config.env.num_envs = num_envs
   config.env.batch_size = num_envs // (streams * parts)
@@ -249,7 +243,7 @@ def _accelerated(
   return endless(config)
 
 
-def _shrink(config: ml_collections.ConfigDict) -> None:
+def _shrink(config: base.Config) -> None:
   config.batch_size = 4
   config.unroll_length = 4
   config.network.resnet_channels = (4,)
@@ -262,14 +256,12 @@ def _shrink(config: ml_collections.ConfigDict) -> None:
     config.replay.min_size = config.replay.max_size = 32
 
 
-def get_env(case: str) -> ml_collections.ConfigDict:
+def get_env(case: str) -> base.Config:
   """Returns the environments of a case of `actors`."""
   return _make(_ENVS, case)
 
 
-def _make(
-  makers: dict[str, Callable[[], ml_collections.ConfigDict]], case: str
-) -> ml_collections.ConfigDict:
+def _make(makers: dict[str, Callable[[], Any]], case: str) -> Any:
   if case not in makers:
     known = ', '.join(makers)
     raise ValueError(f'There is no case {case}; take one of {known}.')

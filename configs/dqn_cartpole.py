@@ -2,7 +2,7 @@
 
 Uniform replay of single transitions, one network without double Q-learning or
 dueling, one-step targets, an epsilon that decays. Settings are those of
-CleanRL's dqn.py, but for:
+CleanRL's dqn.py, except for:
 
 * 16 environments (1), and 4 for evaluation, which act greedily;
 * a learning rate that decays from 5e-4 to 0 (2.5e-4 throughout): without, the
@@ -10,13 +10,10 @@ CleanRL's dqn.py, but for:
 * initial weights are orthogonal, and normal in the last layer (uniform).
 """
 
-import ml_collections
-
-from seedrl_jax.configs import r2d2_base
+from seedrl_jax.configs import base, r2d2_base
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = r2d2_base.get_config()
   config.total_env_frames = config.optimizer.decay_frames = 500_000
   config.num_eval_envs = 4

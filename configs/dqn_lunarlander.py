@@ -14,13 +14,10 @@ f1064a7); the rest differs (in brackets: theirs):
 * initial weights are orthogonal, and normal in the last layer (uniform).
 """
 
-import ml_collections
-
-from seedrl_jax.configs import dqn_cartpole
+from seedrl_jax.configs import base, dqn_cartpole
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = dqn_cartpole.get_config()
   config.total_env_frames = config.optimizer.decay_frames = 1_000_000
   config.env.id = 'LunarLander-v2'

@@ -3,14 +3,11 @@
 With --config.planning.ratio=0 it is DQN, for comparison.
 """
 
-import ml_collections
-
 from seedrl_jax.agents.dyna_q import keys as dyna_q_keys
-from seedrl_jax.configs import dqn_cartpole
+from seedrl_jax.configs import base, dqn_cartpole
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = dqn_cartpole.get_config()
   dyna_q_keys.add_planning(config)
   # The replay starts training at 10,000; the model must learn first.

@@ -5,14 +5,11 @@ has the environment, the model's layers and the random actions; with Adam, a
 replay ratio and single imagined steps it is otherwise another experiment.
 """
 
-import ml_collections
-
 from seedrl_jax.agents.dyna_q import keys as dyna_q_keys
-from seedrl_jax.configs import dqn_lunarlander
+from seedrl_jax.configs import base, dqn_lunarlander
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = dqn_lunarlander.get_config()
   dyna_q_keys.add_planning(config)
   # Rewards are up to 100 at an episode's end; observations about 1.

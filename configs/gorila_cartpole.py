@@ -12,13 +12,10 @@ publishes neither bound. Differences (in brackets: the paper):
 * 8 environments in each worker (one, and an update for each step).
 """
 
-import ml_collections
-
-from seedrl_jax.configs import dqn_cartpole
+from seedrl_jax.configs import base, dqn_cartpole
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = dqn_cartpole.get_config()
   config.env.num_envs = 8
   config.asynchronous.share = 'server'

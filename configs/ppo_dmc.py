@@ -4,13 +4,10 @@ As `ppo_mujoco`, with 8 million frames; observations of several arrays are
 concatenated.
 """
 
-import ml_collections
-
-from seedrl_jax.configs import ppo_mujoco
+from seedrl_jax.configs import base, ppo_mujoco
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = ppo_mujoco.get_config()
   config.env.id = 'CheetahRun-v1'
   config.total_env_frames = config.optimizer.decay_frames = 8_000_000

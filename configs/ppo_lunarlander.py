@@ -9,14 +9,11 @@ Settings of Stable-Baselines3's zoo: discount 0.999, lambda 0.98, entropy cost
 * acting and training overlap.
 """
 
-import ml_collections
-
 from seedrl_jax.agents.ppo import keys as ppo_keys
 from seedrl_jax.configs import base
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = base.get_config(ppo_keys.set_defaults)
   config.total_env_frames = config.optimizer.decay_frames = 1_000_000
   config.env.id = 'LunarLander-v2'

@@ -5,13 +5,10 @@ A cue in the first step, the question 10 to 20 steps later
 Minibatches are of whole unrolls, each from the state that acted at its start.
 """
 
-import ml_collections
-
-from seedrl_jax.configs import ppo_cartpole
+from seedrl_jax.configs import base, ppo_cartpole
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = ppo_cartpole.get_config()
   config.env.factory = 'seedrl_jax.envs.recall:make'
   config.total_env_frames = config.optimizer.decay_frames = 200_000

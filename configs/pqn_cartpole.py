@@ -6,14 +6,11 @@ orthogonal initial weights. A truncated episode bootstraps. Acting and training
 overlap.
 """
 
-import ml_collections
-
 from seedrl_jax.agents.pqn import keys as pqn_keys
 from seedrl_jax.configs import base
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = base.get_config(pqn_keys.set_defaults)
   config.total_env_frames = config.optimizer.decay_frames = 500_000
   config.env.num_envs = 32

@@ -4,13 +4,10 @@ A cue in the first step, the question 10 to 20 steps later
 (`seedrl_jax/envs/recall.py`). Without memory, the best return is 1 / 4.
 """
 
-import ml_collections
-
-from seedrl_jax.configs import pqn_cartpole
+from seedrl_jax.configs import base, pqn_cartpole
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = pqn_cartpole.get_config()
   config.env.factory = 'seedrl_jax.envs.recall:make'
   config.total_env_frames = config.optimizer.decay_frames = 200_000

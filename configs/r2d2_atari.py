@@ -1,26 +1,18 @@
-"""R2D2 on Atari as in SEED RL; Pong by default.
+"""R2D2 on Atari as in SEED RL (arXiv 1910.06591 and its code); Pong by default.
 
-SEED's settings (arXiv 1910.06591 and its code): Nature's convolutions, 100 + 40
-steps, five-step targets, 100,000 sequences, replay ratio 1.5. Environment
-conventions are SEED's: no sticky actions, all 18 actions, unclipped rewards, up
-to 30 no-ops, no FIRE at a reset, at most 108,000 frames, and a lost life has no
-effect on episode or discount. Differences:
-
-* 64 training environments (610), and 4 for evaluation;
-* the first update at 1,000 sequences (5,000);
-* 200 million frames.
+Environment conventions are SEED's: no sticky actions, all 18 actions, unclipped
+rewards, up to 30 no-ops, no FIRE at a reset, at most 108,000 frames, and a lost
+life has no effect on episode or discount. docs/agents/r2d2.md lists the
+differences.
 
 A sequence is about a megabyte of frames before compression: 100,000 need a
 Reverb server (5 to 10 GB for Pong). For small hosts see configs/r2d2_pong.py.
 """
 
-import ml_collections
-
-from seedrl_jax.configs import r2d2_base
+from seedrl_jax.configs import base, r2d2_base
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = r2d2_base.get_config()
   config.total_env_frames = 200_000_000
   config.num_eval_envs = 4

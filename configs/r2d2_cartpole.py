@@ -3,13 +3,10 @@
 Start from here for your own task with small vector observations.
 """
 
-import ml_collections
-
-from seedrl_jax.configs import r2d2_base
+from seedrl_jax.configs import base, r2d2_base
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = r2d2_base.get_config()
   config.total_env_frames = config.optimizer.decay_frames = 300_000
   config.env.num_envs = 16

@@ -4,13 +4,10 @@ The agent sees an object, walks down a hall, and must choose the same one of
 two. A single reward at the end is lower for longer ways.
 """
 
-import ml_collections
-
-from seedrl_jax.configs import r2d2_cartpole
+from seedrl_jax.configs import base, r2d2_cartpole
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = r2d2_cartpole.get_config()
   config.env.id = 'MiniGrid-MemoryS7-v0'
   config.total_env_frames = config.optimizer.decay_frames = 1_000_000

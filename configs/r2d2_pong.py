@@ -15,13 +15,10 @@ life has no effect on episode or discount. Other changes to
 * 20 million frames.
 """
 
-import ml_collections
-
-from seedrl_jax.configs import r2d2_atari
+from seedrl_jax.configs import base, r2d2_atari
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = r2d2_atari.get_config()
   config.total_env_frames = 20_000_000
   config.num_eval_envs = 2

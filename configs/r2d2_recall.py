@@ -6,13 +6,10 @@ previous action would be a memory too, so a comparison needs both
 --config.network.lstm_size=0 --config.network.use_previous_action=False.
 """
 
-import ml_collections
-
-from seedrl_jax.configs import r2d2_cartpole
+from seedrl_jax.configs import base, r2d2_cartpole
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = r2d2_cartpole.get_config()
   config.env.factory = 'seedrl_jax.envs.recall:make'
   config.total_env_frames = config.optimizer.decay_frames = 400_000

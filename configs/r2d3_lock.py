@@ -10,13 +10,10 @@ then train with --config.demonstrations.path=runs/lock_demos
 --config.demonstrations.fraction=0.25; without the two the return stays 0.
 """
 
-import ml_collections
-
-from seedrl_jax.configs import r2d2_cartpole
+from seedrl_jax.configs import base, r2d2_cartpole
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = r2d2_cartpole.get_config()
   config.env.factory = 'seedrl_jax.envs.combination_lock:make'
   config.total_env_frames = config.optimizer.decay_frames = 100_000

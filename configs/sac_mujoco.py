@@ -1,26 +1,14 @@
 """SAC on MuJoCo tasks, HalfCheetah-v5 by default.
 
-Learning rates and an update of 256 transitions for each frame are those of
-CleanRL and of rl_games on EnvPool, bounds of the deviation (e^-5 and e^2, by
-tanh) CleanRL's, the rest is from arXiv 1812.05905. Not as in CleanRL:
-
-* eight environments (1), 10,000 random frames (5,000);
-* eight minibatches are drawn at once, and updates keep to one a frame within
-  1,000 frames;
-* the policy learns in each update, and critics, policy and temperature take
-  their steps at once, as in the authors' code;
-* initial weights are orthogonal, with gains of 0.01 for the policy's last layer
-  and 1 for the critics' (uniform).
+Settings are those of CleanRL, of rl_games on EnvPool and of arXiv 1812.05905;
+docs/agents/sac.md says which, and lists the differences.
 """
-
-import ml_collections
 
 from seedrl_jax.agents.sac import keys as sac_keys
 from seedrl_jax.configs import base
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = base.get_config(sac_keys.set_defaults)
   config.env.id = 'HalfCheetah-v5'
   config.env.num_envs = 8

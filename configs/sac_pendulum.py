@@ -7,13 +7,10 @@ in one call, steps taken at once, initial weights and bounds of the deviation
 (theirs: e^-20 and e^2, clipped).
 """
 
-import ml_collections
-
-from seedrl_jax.configs import sac_mujoco
+from seedrl_jax.configs import base, sac_mujoco
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = sac_mujoco.get_config()
   config.env.id = 'Pendulum-v1'
   config.env.num_envs = 4

@@ -1,25 +1,14 @@
 """V-trace on Atari with IMPALA's deep ResNet and LSTM, for an accelerator.
 
-Environments follow the protocol of Machado et al. 2018. The network is that of
-SEED RL for DMLab: ResNet (16, 32, 32), LSTM 256, previous action and clipped
-previous reward; plus frame stacking, as IMPALA has on Atari. It runs in
-bfloat16, with 256 environments and batches of 128 unrolls, for 200 million
-frames.
-
-The optimiser and the loss are IMPALA's (arXiv 1802.01561, table G.1), as
-TorchBeast and Cleanba have them: RMSProp with an epsilon of 0.01 outside the
-root, summed losses, entropy cost 0.01, and a rate of 6e-4 that decays over 200
-million frames. The norm clip of 160 is four times theirs, for a sum over four
-times as many unrolls.
+The network is that of SEED RL for DMLab, plus frame stacking, in bfloat16; the
+optimiser and the loss are IMPALA's (arXiv 1802.01561, table G.1).
+docs/agents/vtrace.md has the details.
 """
 
-import ml_collections
-
-from seedrl_jax.configs import vtrace_atari
+from seedrl_jax.configs import base, vtrace_atari
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = vtrace_atari.get_config()
   config.total_env_frames = 200_000_000
   config.num_eval_envs = 8

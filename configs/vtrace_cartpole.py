@@ -1,12 +1,9 @@
 """V-trace on CartPole-v1: the first run, seconds on two CPU cores."""
 
-import ml_collections
-
 from seedrl_jax.configs import base
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = base.get_config()
   config.loss.lambda_ = 0.95
   # Returns are tens of units, of both signs: unscaled, the policy collapses

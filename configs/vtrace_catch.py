@@ -1,12 +1,9 @@
 """V-trace on Catch-v0, solved in seconds on two CPU cores."""
 
-import ml_collections
-
 from seedrl_jax.configs import base
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = base.get_config()
   config.env.id = 'Catch-v0'
   config.total_env_frames = config.optimizer.decay_frames = 200_000

@@ -1,21 +1,14 @@
 """V-trace on Google Research Football, as SEED RL's public configuration.
 
-Unroll 32, discount 0.997, lambda 0.9, entropy cost 3e-5, baseline cost 0.5,
-Adam at 5.5e-5, unclipped gradients and rewards, averaged losses, deep ResNet of
-four stacks without an LSTM, batch 32 (the paper: 160). Differences:
-
-* an academy scenario, which a single host can learn, not the full game;
-* 64 environments;
-* frames are stacked in the agent's state, not by the environment.
+Unroll 32, discount 0.997, lambda 0.9, entropy cost 3e-5, Adam at 5.5e-5,
+unclipped gradients and rewards, deep ResNet of four stacks without an LSTM.
+docs/agents/vtrace.md lists the differences.
 """
-
-import ml_collections
 
 from seedrl_jax.configs import base
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = base.get_config()
   config.total_env_frames = 500_000_000
   config.num_eval_envs = 4

@@ -1,12 +1,9 @@
 """V-trace on MiniGrid: a dict observation of direction and image."""
 
-import ml_collections
-
-from seedrl_jax.configs import vtrace_cartpole
+from seedrl_jax.configs import base, vtrace_cartpole
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = vtrace_cartpole.get_config()
   config.total_env_frames = config.optimizer.decay_frames = 1_000_000
   config.env.id = 'MiniGrid-Empty-8x8-v0'

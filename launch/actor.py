@@ -81,26 +81,13 @@ _INSECURE = flags.DEFINE_bool(
 )
 
 
-def _parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line; exits with a message if it is wrong."""
-  try:
-    rest = flags.FLAGS(argv)
-  except flags.Error as e:
-    sys.exit(f'actor: {e}')
-  if not _LEARNER.value:
-    sys.exit('actor: --learner is missing; give the address of the learner.')
-  if len(rest) > 1:
-    sys.exit(f'actor: unexpected arguments: {" ".join(rest[1:])}')
-  return rest
-
-
 def _say(line: str) -> None:
   # In one write, as groups print from several threads.
   process.say(f'actor: {line}')
 
 
 def _make_groups() -> list[Any]:
-  """Returns the flags' `actor.EnvGroup`s; raises ValueError if impossible."""
+  """Makes the flags' `actor.EnvGroup`s; raises ValueError if impossible."""
   from seedrl_jax.actors import addresses, credentials
   from seedrl_jax.actors.actor_side import actor
 
@@ -116,13 +103,9 @@ def _make_groups() -> list[Any]:
     name=f'{socket.gethostname()}:{os.getpid()}',
     allowed=allow_flags.allowed(),
   )
-  if _INFERENCE.value == 'local':
-    return [_make_local_group(options)]
-  return [actor.EnvGroup(options, _say) for _ in range(_GROUPS.value)]
-
-
-def _make_local_group(options: Any) -> Any:
-  """Returns all environments as one group that acts itself."""
+  if _INFERENCE.value == 'central':
+    return [actor.EnvGroup(options, _say) for _ in range(_GROUPS.value)]
+  # All environments are one group that acts itself.
   try:
     from seedrl_jax.actors.actor_side import local_inference
   except ModuleNotFoundError as e:
@@ -130,8 +113,6 @@ def _make_local_group(options: Any) -> Any:
       f'--inference=local: {e.name} is not installed here; install all that '
       'learners need (launch/setup.sh), or take --inference=central.'
     ) from e
-  from seedrl_jax.actors.actor_side import actor
-
   process.configure()
   options = options._replace(
     num_envs=options.num_envs * _GROUPS.value,
@@ -140,7 +121,7 @@ def _make_local_group(options: Any) -> Any:
   make_local_actor = functools.partial(
     local_inference.LocalInference, options.address, options.security
   )
-  return actor.EnvGroup(options, _say, make_local_actor)
+  return [actor.EnvGroup(options, _say, make_local_actor)]
 
 
 def _serve(groups: Sequence[Any]) -> str:
@@ -150,19 +131,19 @@ def _serve(groups: Sequence[Any]) -> str:
   from seedrl_jax.runtime import threads
 
   running = threads.ThreadGroup()
-  why = ''
+  reason = ''
 
   def run(group: actor.EnvGroup) -> None:
-    nonlocal why
+    nonlocal reason
     if group.run():
       # Ends all groups, even unconnected ones.
-      why = 'the training has ended'
+      reason = 'the training has ended'
       running.stop()
 
   def interrupt(number: int, frame: types.FrameType | None) -> None:
-    nonlocal why
+    nonlocal reason
     del number, frame
-    why = why or 'stopped'
+    reason = reason or 'stopped'
 
   process.on_stop(interrupt)
   # All before the first start, as any group may end the others.
@@ -171,7 +152,7 @@ def _serve(groups: Sequence[Any]) -> str:
   for i, group in enumerate(groups):
     running.start(f'group-{i}', functools.partial(run, group))
   # Signal handlers run between these waits.
-  while not running.wait(0.1) and not why:
+  while not running.wait(0.1) and not reason:
     pass
   running.stop()
   stuck = running.join(_JOIN_SECONDS)
@@ -182,25 +163,22 @@ def _serve(groups: Sequence[Any]) -> str:
     sys.exit(f'actor: thread {failure.thread} failed.\n{failure.text}')
   if stuck:
     sys.exit('actor: ' + '\n'.join(stuck))
-  return why
+  return reason
 
 
-def main(argv: Sequence[str]) -> None:
+def main() -> None:
   """Serves until the training ends, SIGINT, SIGTERM or SIGHUP."""
-  del argv
+  if not _LEARNER.value:
+    raise ValueError('--learner is missing; give the address of the learner.')
   # The groups report a lost learner themselves.
   os.environ.setdefault('GRPC_VERBOSITY', 'NONE')
   if _INFERENCE.value == 'local':
     process.restart_with_huge_pages()
     # Before JAX or EnvPool is imported: the learner owns the accelerator.
     os.environ['JAX_PLATFORMS'] = 'cpu'
-  try:
-    # Imports take a second, so parse flags first.
-    groups = _make_groups()
-  except ValueError as e:
-    sys.exit(f'actor: {e}')
-  _say(f'{_serve(groups)}.')
+  # Imports take a second, so parse flags first.
+  _say(f'{_serve(_make_groups())}.')
 
 
 if __name__ == '__main__':
-  program.run(main, _parse_flags)
+  program.start(main)

@@ -7,7 +7,6 @@ its speed, whether resets with a seed are deterministic, and the network that
 
 import os
 import sys
-from collections.abc import Sequence
 
 from absl import flags
 
@@ -27,10 +26,8 @@ _SEED = flags.DEFINE_integer(
 )
 
 
-def main(argv: Sequence[str]) -> None:
-  """Checks; exits with 1 if there is a fault, or a message if it cannot."""
-  if len(argv) > 1:
-    sys.exit(f'check_env: unexpected arguments: {" ".join(argv[1:])}')
+def main() -> None:
+  """Checks; exits with 1 if there is a fault."""
   # A training run may use the accelerator, and no network is made here.
   os.environ['JAX_PLATFORMS'] = 'cpu'
   # Imports take seconds, so parse flags first.
@@ -38,19 +35,13 @@ def main(argv: Sequence[str]) -> None:
   from seedrl_jax.evaluation import env_check
   from seedrl_jax.run import layout
 
-  options = env_check.CheckOptions(
-    _EPISODES.value, _MAX_STEPS.value, _SEED.value
+  layout.check(_CONFIG.value, agents.allowed(_CONFIG.value))
+  report = env_check.check(
+    _CONFIG.value, _EPISODES.value, _MAX_STEPS.value, _SEED.value
   )
-  try:
-    layout.check(_CONFIG.value, agents.allowed(_CONFIG.value))
-    report = env_check.check(_CONFIG.value, options)
-  except ValueError as e:
-    sys.exit(f'check_env: {e}')
-  except KeyboardInterrupt:
-    sys.exit('check_env: interrupted')
   process.say(report.report())
   sys.exit(bool(report.faults))
 
 
 if __name__ == '__main__':
-  program.run(main, config_flag.parse)
+  program.start(main, config_flag.parse)

@@ -8,8 +8,6 @@ neither environments nor accelerators.
 
 import json
 import os
-import sys
-from collections.abc import Sequence
 
 from absl import flags
 
@@ -34,21 +32,16 @@ _LARGEST = flags.DEFINE_integer(
 _JSON = flags.DEFINE_bool('json', False, 'Print one JSON object per target.')
 
 
-def main(argv: Sequence[str]) -> None:
-  """Compiles and prints; exits with a message if something is wrong."""
-  if len(argv) > 1:
-    sys.exit(f'compile: unexpected arguments: {" ".join(argv[1:])}')
+def main() -> None:
+  """Compiles and prints."""
   if not _TARGET.value:
-    sys.exit('compile: --target is missing; give one, as --target=v5e:2x4.')
-  try:
-    targets = [targets_lib.parse(text) for text in _TARGET.value]
-    targets_lib.configure(targets)
-    # A run on this machine keeps its processors.
-    os.nice(10)
-    for target in targets:
-      _compile(target)
-  except ValueError as e:
-    sys.exit(f'compile: {e}')
+    raise ValueError('--target is missing; give one, as --target=v5e:2x4.')
+  targets = [targets_lib.parse(text) for text in _TARGET.value]
+  targets_lib.configure(targets)
+  # A run on this machine keeps its processors.
+  os.nice(10)
+  for target in targets:
+    _compile(target)
 
 
 def _compile(target: targets_lib.Target) -> None:
@@ -71,4 +64,4 @@ def _compile(target: targets_lib.Target) -> None:
 if __name__ == '__main__':
   # XLA's compilers report what they do not find.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-  program.run(main, config_flag.parse)
+  program.start(main, config_flag.parse)

@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import difflib
-import pathlib
 import re
 import shlex
 import shutil
@@ -13,17 +12,18 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import ml_collections
 from absl import flags
 from ml_collections import config_flags
 
+from seedrl_jax import types
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import trust
+from seedrl_jax.launch import program
 from seedrl_jax.run import keys as run_keys
 from seedrl_jax.runtime import config_files, keys, settings
 
 DEFAULT = 'vtrace_cartpole'
-PROGRAM = pathlib.Path(sys.argv[0]).stem
+PROGRAM = program.NAME
 
 # So that the calling program's help shows the flag.
 flags.disclaim_key_flags()
@@ -63,7 +63,7 @@ def path_of(argv: Sequence[str]) -> str | None:
   return path
 
 
-def load(argv: Sequence[str]) -> ml_collections.ConfigDict:
+def load(argv: Sequence[str]) -> types.Config:
   """Returns a command line's configuration, without overrides, or exits."""
   path = path_of(argv) or DEFAULT
   try:
@@ -82,7 +82,7 @@ def parse(argv: list[str], default: str | None = DEFAULT) -> list[str]:
     # Before the overrides, which apply to it.
     argv.insert(1, f'--config={default}')
   try:
-    with _refused(argv):
+    with _exit_on_error(argv):
       rest = flags.FLAGS(argv)
   except SystemExit as e:
     if isinstance(e.code, str):
@@ -101,8 +101,8 @@ def parse(argv: list[str], default: str | None = DEFAULT) -> list[str]:
 
 
 @contextlib.contextmanager
-def _refused(
-  argv: Sequence[str], config: ml_collections.ConfigDict | None = None
+def _exit_on_error(
+  argv: Sequence[str], config: types.Config | None = None
 ) -> Iterator[None]:
   """Exits with a message if a command line, for `config`, is wrong."""
   try:
@@ -117,12 +117,10 @@ def _refused(
     sys.exit(f'{PROGRAM}: {sentence}')
 
 
-def override(
-  config: ml_collections.ConfigDict, arguments: Sequence[str]
-) -> ml_collections.ConfigDict:
+def override(config: types.Config, arguments: Sequence[str]) -> types.Config:
   """Returns a copy with '--config.x.y=z' arguments applied; exits if wrong."""
   argv, values = [PROGRAM, *arguments], flags.FlagValues()
-  with _refused(argv, config):
+  with _exit_on_error(argv, config):
     holder = config_flags.DEFINE_config_dict(
       'config', copy.deepcopy(config), flag_values=values, sys_argv=argv
     )
@@ -130,7 +128,7 @@ def override(
   return holder.value
 
 
-def shipped() -> dict[str, ml_collections.ConfigDict]:
+def shipped() -> dict[str, types.Config]:
   """Returns the configurations of `configs` by name."""
   # That of benchmarks is for short measurements, and needs a case.
   return {
@@ -140,16 +138,14 @@ def shipped() -> dict[str, ml_collections.ConfigDict]:
   }
 
 
-def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> Iterator[str]:
+def _keys(config: types.Config, prefix: str = '') -> Iterator[str]:
   for name, value in config.items():
     yield prefix + name
-    if isinstance(value, ml_collections.ConfigDict):
+    if isinstance(value, types.Config):
       yield from _keys(value, f'{prefix}{name}.')
 
 
-def _unknown_key(
-  argv: Sequence[str], config: ml_collections.ConfigDict
-) -> str | None:
+def _unknown_key(argv: Sequence[str], config: types.Config) -> str | None:
   """Returns a message on the first key in a command line not in `config`."""
   known = set(_keys(config))
   for argument in argv:
@@ -173,29 +169,25 @@ def _unknown_key(
 def key_table(agent: str) -> keys.Table:
   """Returns the keys of all runs and of an agent, as far as they are known."""
   name = f'seedrl_jax.agents.{agent}.keys' if agent in trust.AGENTS else agent
-  own: keys.Table = {}
+  agent_keys: keys.Table = {}
   with contextlib.suppress(ValueError):
     module = settings.load_module(f'--config.agent={agent}', name)
-    own = getattr(module, 'KEYS', {})
+    agent_keys = getattr(module, 'KEYS', {})
   # New keys of the agent come before environments and all else.
-  new = {k: x for k, x in own.items() if k not in base_config.KEYS}
-  return {**run_keys.KEYS, **new, **base_config.KEYS, **own}
+  new = {k: x for k, x in agent_keys.items() if k not in base_config.KEYS}
+  return {**run_keys.KEYS, **new, **base_config.KEYS, **agent_keys}
 
 
-def describe(
-  config: ml_collections.ConfigDict, name: str, width: int = 0
-) -> str:
-  """Returns the help on a configuration, without overrides, by section.
+def describe(config: types.Config, name: str, width: int = 0) -> str:
+  """Returns the help on a configuration, by section.
 
-  Args:
-    name: of the configuration.
-    width: columns of text; 0: the terminal's.
+  `width` is the columns of text; 0 means the terminal's.
   """
   width = width or shutil.get_terminal_size().columns
   table = key_table(config.agent)
   single, sections = [], []
   for section, value in _in_order(config, '', table):
-    if not isinstance(value, ml_collections.ConfigDict):
+    if not isinstance(value, types.Config):
       single += _entry(section, value, table, width)
       continue
     help_text = table[section].help if section in table else ''
@@ -208,7 +200,7 @@ def describe(
 
 
 def _in_order(
-  section: ml_collections.ConfigDict, prefix: str, table: keys.Table
+  section: types.Config, prefix: str, table: keys.Table
 ) -> list[tuple[str, Any]]:
   """Returns names and values in the order of the table, others last."""
   order = {key: i for i, key in enumerate(table)}
@@ -222,9 +214,6 @@ def _entry(key: str, value: Any, table: keys.Table, width: int) -> list[str]:
   if value is not None:
     text = str(dict(value) if hasattr(value, 'items') else value)
     value_text = f'="{text}"' if "'" in text else f'={shlex.quote(text)}'
-  indent = ' ' * 6
   help_text = table[key].help if key in table else ''
-  lines = textwrap.wrap(
-    help_text, width, initial_indent=indent, subsequent_indent=indent
-  )
+  lines = [' ' * 6 + line for line in textwrap.wrap(help_text, width - 6)]
   return [f'  --config.{key}{value_text}', *lines]

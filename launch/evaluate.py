@@ -5,10 +5,8 @@ episodes. The run in `--workdir` may still be training.
 """
 
 import pathlib
-from collections.abc import Sequence
-from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from seedrl_jax.launch import allow_flags, play_flags, program
 
@@ -25,22 +23,18 @@ _VIDEO = flags.DEFINE_string(
 )
 
 
-def main(argv: Sequence[str]) -> None:
-  """Plays; exits with a message if it cannot."""
-  if len(argv) > 1:
-    raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
-  play_flags.run('evaluate', _evaluate)
-
-
-def _evaluate(line: Any) -> Any:
+def main() -> None:
+  """Plays and prints the figures."""
+  line = play_flags.make_line()
+  # Imports take seconds, so parse flags first.
   from seedrl_jax.evaluation import scoring
 
   options = scoring.EvaluationOptions(
     video=pathlib.Path(_VIDEO.value) if _VIDEO.value else None,
     **play_flags.options(),
   )
-  return scoring.evaluate(_WORKDIR.value, options, line)
+  line.say(scoring.evaluate(_WORKDIR.value, options, line).report())
 
 
 if __name__ == '__main__':
-  program.run(main)
+  program.start(main, errors=play_flags.ERRORS)

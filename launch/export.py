@@ -1,7 +1,7 @@
 """Exports a policy: `python launch/export.py --workdir=… --out=policy`.
 
 Writes `policy.stablehlo`, a function that runs with JAX alone, without this
-package, on CPUs, GPUs and TPUs, and `policy.json`, which tells what it takes:
+package, on CPUs, GPUs and TPUs, and `policy.json`, which describes it:
 
   function = jax.export.deserialize(open('policy.stablehlo', 'rb').read())
   action, state = function.call(inputs, state)
@@ -9,12 +9,11 @@ package, on CPUs, GPUs and TPUs, and `policy.json`, which tells what it takes:
 
 import os
 import pathlib
-import sys
-from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
 from seedrl_jax.launch import allow_flags, program
+from seedrl_jax.runtime import file_io, workdir
 
 flags.adopt_module_key_flags(allow_flags)
 
@@ -35,30 +34,22 @@ _SAMPLE = flags.DEFINE_bool(
 )
 
 
-def main(argv: Sequence[str]) -> None:
-  """Exports; exits with a message if it cannot."""
-  if len(argv) > 1:
-    raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
+def main() -> None:
+  """Exports and prints the folder."""
   # A training run may share the accelerator, and nothing is computed here.
   os.environ['JAX_PLATFORMS'] = 'cpu'
   # Imports take seconds, so parse flags first.
   from seedrl_jax.evaluation import export, policy
-  from seedrl_jax.runtime import file_io
-  from seedrl_jax.runtime import workdir as workdir_lib
 
-  allowed = tuple(allow_flags.allowed())
-  try:
-    folder = pathlib.Path(
-      _OUT.value or workdir_lib.Workdir(_WORKDIR.value).path / 'export'
-    )
-    if not _OUT.value:
-      workdir_lib.refuse_links(folder, *folder.glob('*'))
-    player, spec = policy.load(_WORKDIR.value, _CHECKPOINT.value, allowed)
-    export.export(player, spec, folder, _BATCH_SIZE.value, _SAMPLE.value)
-  except (OSError, ValueError, file_io.NotWritten) as e:
-    sys.exit(f'export: {e}')
+  folder = pathlib.Path(_OUT.value)
+  if not _OUT.value:
+    folder = workdir.Workdir(_WORKDIR.value).path / 'export'
+    workdir.refuse_links(folder, *folder.glob('*'))
+  allowed = allow_flags.allowed()
+  player, spec = policy.load(_WORKDIR.value, _CHECKPOINT.value, allowed)
+  export.export(player, spec, folder, _BATCH_SIZE.value, _SAMPLE.value)
   print(f'export: {folder}, of checkpoint {player.version}')
 
 
 if __name__ == '__main__':
-  program.run(main)
+  program.start(main, errors=(OSError, ValueError, file_io.NotWritten))

@@ -1,14 +1,16 @@
 """Flags of evaluate.py and record.py."""
 
 import os
-import sys
-from collections.abc import Callable
 from typing import Any
 
 from absl import flags
 
+from seedrl_jax.envs import registry
 from seedrl_jax.launch import allow_flags
-from seedrl_jax.runtime import settings
+from seedrl_jax.runtime import process, progress, settings
+
+# Errors whose message suffices for the user.
+ERRORS = (OSError, ValueError, registry.MissingLibraryError)
 
 _EPISODES = flags.DEFINE_integer('episodes', 20, 'Episodes to play.', 1)
 _SAMPLE = flags.DEFINE_bool(
@@ -45,19 +47,9 @@ def options() -> dict[str, Any]:
   }
 
 
-def run(program: str, play: Callable[[Any], Any]) -> None:
-  """Plays and prints the `report()`; exits with a message if that fails."""
+def make_line() -> progress.ProgressLine:
+  """Prepares the process; returns the line for the progress."""
   # A training run may share the accelerator: allocate memory on demand.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
-  # Imports take seconds, so parse flags first.
-  from seedrl_jax.envs import registry
-  from seedrl_jax.runtime import process, progress
-
   process.configure()
-  line = progress.ProgressLine()
-  try:
-    line.say(play(line).report())
-  except (OSError, ValueError, registry.MissingLibraryError) as e:
-    sys.exit(f'{program}: {e}')
-  except KeyboardInterrupt:
-    sys.exit(f'{program}: interrupted')
+  return progress.ProgressLine()

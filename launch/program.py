@@ -1,15 +1,54 @@
 """Runs the programs of this folder."""
 
 import logging
+import pathlib
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from absl import app
+from absl import app, flags
 from absl import logging as absl_logging
 
 from seedrl_jax.runtime import process
+
+NAME = pathlib.Path(sys.argv[0]).stem
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+  """Parses the command line; exits with a message if it is wrong."""
+  try:
+    return flags.FLAGS(argv)
+  except flags.Error as e:
+    sys.exit(f'{NAME}: {str(e).removeprefix("flag ")}')
+
+
+def refuse_arguments(argv: Sequence[str]) -> None:
+  """Exits with a message if there are arguments that are no flags."""
+  if len(argv) > 1:
+    sys.exit(f'{NAME}: unexpected arguments: {" ".join(argv[1:])}')
+
+
+def start(
+  main: Callable[[], Any],
+  flags_parser: Callable[[list[str]], list[str]] = parse_flags,
+  errors: tuple[type[BaseException], ...] = (ValueError,),
+) -> None:
+  """Runs a program that takes only flags; see `run`.
+
+  The message of one of `errors` suffices for the user.
+  """
+
+  def call(argv: Sequence[str]) -> None:
+    refuse_arguments(argv)
+    try:
+      main()
+    except errors as e:
+      sys.exit(f'{NAME}: {e}')
+    except KeyboardInterrupt:
+      sys.exit(f'{NAME}: interrupted')
+
+  run(call, flags_parser)
 
 
 def run(

@@ -10,8 +10,6 @@ import os
 import pathlib
 import re
 import shlex
-import sys
-from collections.abc import Sequence
 
 from absl import flags
 
@@ -67,17 +65,6 @@ _MAX_RESTARTS = flags.DEFINE_integer(
   'How often learners that fail start again. Lost nodes do not count.',
   lower_bound=0,
 )
-_OWN = (
-  _LEARNERS,
-  _LEARNER_CPUS,
-  _LEARNER_GPUS,
-  _ACTORS,
-  _ACTOR_CPUS,
-  _ACTOR_FLAGS,
-  _ADDRESS,
-  _PLACE_TIMEOUT,
-  _MAX_RESTARTS,
-)
 # Of an actor with two groups of eight, the default.
 _ENVS_PER_ACTOR = 16
 # Only a learner's progress line has this.
@@ -92,27 +79,23 @@ def _parse_flags(argv: list[str]) -> list[str]:
   return rest
 
 
-def main(argv: Sequence[str]) -> None:
+def main() -> None:
   """Trains until the end, SIGINT, SIGTERM or SIGHUP."""
-  del argv
   line = progress.ProgressLine()
 
   def show(text: str) -> None:
     (line.update if _PROGRESS in text else line.say)(text)
 
+  layout, actor_access = _plan(), access.given(flags.FLAGS.config.actors)
+  run = ray_cluster.RayRun(_ADDRESS.value or None, layout, actor_access, show)
+  stop = train.Stop()
+  # After Ray has set handlers of its own.
+  stop.install()
+  stop.attach(run)
   try:
-    planned, allowed = _plan(), access.given(flags.FLAGS.config.actors)
-    run = ray_cluster.RayRun(_ADDRESS.value or None, planned, allowed, show)
-    stop = train.Stop()
-    # After Ray has set handlers of its own.
-    stop.install()
-    stop.attach(run)
-    try:
-      run.run()
-    finally:
-      run.close()
-  except (ValueError, ray_cluster.RunFailed) as e:
-    sys.exit(f'ray_cluster: {e}')
+    run.run()
+  finally:
+    run.close()
 
 
 def _plan() -> plan.Plan:
@@ -120,23 +103,22 @@ def _plan() -> plan.Plan:
   from seedrl_jax.agents import base
   from seedrl_jax.run import layout
 
-  config, added = flags.FLAGS.config, []
+  config, extra_flags = flags.FLAGS.config, []
   room = _ENVS_PER_ACTOR * math.ceil(_ACTORS.value / _LEARNERS.value)
   for flag, value in ('env.num_envs', 0), ('actors.max_envs', room):
     pattern = re.compile(rf'--?config\.{re.escape(flag)}\b')
     if _ACTORS.value and not any(map(pattern.match, _arguments)):
       config.update_from_flattened_dict({flag: value})
-      added.append(f'--config.{flag}={value}')
+      extra_flags.append(f'--config.{flag}={value}')
   layout.check(config, base.allowed(config))
+  module = flags.FLAGS.find_module_defining_flag(_LEARNERS.name)
+  program_flags = {f.name for f in flags.FLAGS.get_flags_for_module(module)}
   return plan.Plan(
     folder=str(pathlib.Path(__file__).resolve().parent),
     learners=_LEARNERS.value,
     learner_cpus=_LEARNER_CPUS.value,
     learner_gpus=_LEARNER_GPUS.value,
-    learner_flags=[
-      *plan.drop_flags(_arguments, {f.name for f in _OWN}),
-      *added,
-    ],
+    learner_flags=plan.drop_flags(_arguments, program_flags) + extra_flags,
     actors=_ACTORS.value,
     actor_cpus=_ACTOR_CPUS.value,
     actor_flags=[
@@ -150,4 +132,4 @@ def _plan() -> plan.Plan:
 
 if __name__ == '__main__':
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
-  program.run(main, _parse_flags)
+  program.start(main, _parse_flags, (ValueError, ray_cluster.RunFailed))

@@ -10,10 +10,8 @@ A run with the same configuration then learns from them by
 
 import functools
 import math
-from collections.abc import Sequence
-from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from seedrl_jax.launch import allow_flags, config_flag, play_flags, program
 
@@ -38,14 +36,10 @@ _MIN_RETURN = flags.DEFINE_float(
 )
 
 
-def main(argv: Sequence[str]) -> None:
-  """Records; exits with a message if it cannot."""
-  if len(argv) > 1:
-    raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
-  play_flags.run('record', _record)
-
-
-def _record(line: Any) -> Any:
+def main() -> None:
+  """Records and prints the figures."""
+  line = play_flags.make_line()
+  # Imports take seconds, so parse flags first.
   from seedrl_jax.agents import base as agents
   from seedrl_jax.demonstrations import recording
   from seedrl_jax.run import layout
@@ -59,8 +53,9 @@ def _record(line: Any) -> Any:
     min_return=_MIN_RETURN.value,
     **play_flags.options(),
   )
-  return recording.record(config, options, line)
+  line.say(recording.record(config, options, line).report())
 
 
 if __name__ == '__main__':
-  program.run(main, functools.partial(config_flag.parse, default=None))
+  parser = functools.partial(config_flag.parse, default=None)
+  program.start(main, parser, play_flags.ERRORS)

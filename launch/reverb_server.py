@@ -6,13 +6,11 @@ A run uses it by --config.replay.address=<machine>:8000. `--check` tests whether
 a server can run here.
 """
 
-import sys
 import time
 import types
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from absl import app, flags, logging
+from absl import flags, logging
 
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.launch import config_flag, program
@@ -106,23 +104,18 @@ def _serve() -> None:
     raise server.ServerFailed(running.how_it_ended())
 
 
-def main(argv: Sequence[str]) -> None:
-  """Serves or checks; exits with a message if it cannot."""
-  if len(argv) > 1:
-    raise app.UsageError(f'Unexpected arguments: {" ".join(argv[1:])}')
+def main() -> None:
+  """Serves or checks."""
   process.on_stop(_stop)
-  try:
-    if _CHECK.value:
-      _check()
-    else:
-      _serve()
-  except (
-    errors.ReverbError,
-    environment.EnvironmentUnavailable,
-    ValueError,
-  ) as e:
-    sys.exit(f'reverb_server: {e}')
+  if _CHECK.value:
+    _check()
+  else:
+    _serve()
 
 
 if __name__ == '__main__':
-  program.run(main, config_flag.parse)
+  program.start(
+    main,
+    config_flag.parse,
+    (errors.ReverbError, environment.EnvironmentUnavailable, ValueError),
+  )

@@ -25,8 +25,6 @@ from seedrl_jax.runtime import file_io, process, startup, workdir
 if TYPE_CHECKING:
   from seedrl_jax.hosts import coordinator as coordinator_lib
 
-_PROGRAM = config_flag.PROGRAM
-
 CONFIG = config_flag.define(
   f"The run's configuration, {config_flag.DEFAULT} by default."
 )
@@ -60,7 +58,7 @@ class Stop:
 
   def __init__(self) -> None:
     self._run: Any = None
-    self._wanted = False
+    self._is_requested = False
     self._attached = threading.Event()
 
   def install(self) -> None:
@@ -70,18 +68,18 @@ class Stop:
     """Sets the run to stop, at once if a signal came before."""
     self._run = run
     self._attached.set()
-    if self._wanted:
+    if self._is_requested:
       run.stop()
 
   def _handle(self, number: int, frame: types.FrameType | None) -> None:
     del frame
     if self._run is not None:
       self._run.stop()
-    elif not self._wanted:
+    elif not self._is_requested:
       threading.Thread(
         target=self._end_a_start, name='stop-start', daemon=True
       ).start()
-    self._wanted = True
+    self._is_requested = True
     # A second Ctrl-C ends the process at once; other signals may repeat.
     if number == signal.SIGINT:
       signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -90,8 +88,8 @@ class Stop:
     if self._attached.wait(_START_SECONDS):
       return
     process.exit_now(
-      f'{_PROGRAM}: the start did not end within {_START_SECONDS:.0f} s of the '
-      'signal; it may be reading a large replay, or an environment hangs.'
+      f'{program.NAME}: the start did not end within {_START_SECONDS:.0f} s of '
+      'the signal; it may be reading a large replay, or an environment hangs.'
     )
 
 
@@ -99,13 +97,12 @@ def parse_flags(argv: list[str]) -> list[str]:
   """Parses the command line; exits with a message if it is wrong."""
   rest = config_flag.parse(argv)
   if not WORKDIR.value:
-    sys.exit(f'{_PROGRAM}: --workdir is missing; name a folder for the run.')
+    sys.exit(f'{program.NAME}: --workdir is missing; name a folder for it.')
   try:
     workdir.Workdir(WORKDIR.value)
   except workdir.WorkdirError as e:
-    sys.exit(f'{_PROGRAM}: {e}')
-  if len(rest) > 1:
-    sys.exit(f'{_PROGRAM}: unexpected arguments: {" ".join(rest[1:])}')
+    sys.exit(f'{program.NAME}: {e}')
+  program.refuse_arguments(rest)
   return rest
 
 
@@ -133,18 +130,18 @@ def main(
     if join is not None:
       coordinator = join()
     _train(stop, coordinator)
-  except _said() as e:
+  except _explained_errors() as e:
     logging.debug('Shown by --verbosity=1:', exc_info=True)
-    sentence = f'{_PROGRAM}: {e}'
-    coordinator.fail(str(e), sentence)
-    sys.exit(sentence)
+    message = f'{program.NAME}: {e}'
+    coordinator.fail(str(e), message)
+    sys.exit(message)
   except BaseException as e:
     coordinator.fail(repr(e), traceback.format_exc())
     raise
   coordinator.leave()
 
 
-def _said() -> tuple[type[BaseException], ...]:
+def _explained_errors() -> tuple[type[BaseException], ...]:
   """Returns errors whose message suffices for the user."""
   from seedrl_jax.envs import registry
   from seedrl_jax.hosts import coordinator

@@ -163,17 +163,17 @@ def check_env(
   """
   from seedrl_jax.evaluation import env_check
 
-  options = env_check.CheckOptions(episodes, max_steps, seed)
+  options = episodes, max_steps, seed
   if isinstance(environment, ml_collections.ConfigDict):
-    return env_check.check(environment, options)
+    return env_check.check(environment, *options)
   config = make_config('vtrace_cartpole')
   if isinstance(environment, str):
     config.env.factory = environment
-    return env_check.check(config, options)
+    return env_check.check(config, *options)
   named = environment if hasattr(environment, '__name__') else type(environment)
   config.env.factory = f'{named.__module__}:{named.__name__}'
   make = environment if callable(environment) else lambda: environment
-  return env_check.check(config, options, make)
+  return env_check.check(config, *options, make)
 
 
 def load_policy(

@@ -7,12 +7,14 @@ it. Shapes are `[B, ...]` for a batched step and `[T, B, ...]` for a sequence.
 import enum
 from typing import Any, NamedTuple
 
+import ml_collections
 import numpy as np
 
 # A pytree of arrays, or with one entry per array.
 Nest = Any
 Array = Any
-
+# A configuration, or a section of one.
+Config = ml_collections.ConfigDict
 
 # The version of steps for which no parameters of this run acted.
 NO_VERSION = -1

@@ -12,13 +12,10 @@ of RMSProp. Differences (in brackets: the study):
   entropy cost.
 """
 
-import ml_collections
-
-from seedrl_jax.configs import a2c_cartpole
+from seedrl_jax.configs import a2c_cartpole, base
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = a2c_cartpole.get_config()
   config.env.id = 'LunarLander-v2'
   config.env.num_envs = 4

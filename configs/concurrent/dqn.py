@@ -13,13 +13,10 @@ Differences (in brackets: the study):
   (each process by its own mean).
 """
 
-import ml_collections
-
-from seedrl_jax.configs import dqn_cartpole
+from seedrl_jax.configs import base, dqn_cartpole
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = dqn_cartpole.get_config()
   config.env.id = 'LunarLander-v2'
   config.env.num_envs = 8

@@ -12,14 +12,12 @@ Differences (in brackets: the study):
 * updates go on when the mean return is above 180 (the model's end there).
 """
 
-import ml_collections
-
 from seedrl_jax.agents.dyna_q import keys as dyna_q_keys
+from seedrl_jax.configs import base
 from seedrl_jax.configs.concurrent import dqn
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = dqn.get_config()
   dyna_q_keys.add_planning(config)
   config.model.reward_scale = 0.1

@@ -5,13 +5,10 @@ its discount, an epsilon that decays to 0.01, Huber loss, and a target copied
 every 100 updates.
 """
 
-import ml_collections
-
-from seedrl_jax.configs import r2d2_cartpole
+from seedrl_jax.configs import base, r2d2_cartpole
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = r2d2_cartpole.get_config()
   config.env.id = 'LunarLander-v2'
   config.num_eval_envs = 0

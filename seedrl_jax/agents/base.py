@@ -11,12 +11,11 @@ import dataclasses
 import pathlib
 import types as types_lib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 from jax import flatten_util
 
@@ -49,37 +48,23 @@ class UpdateOutput(NamedTuple):
   priorities: jax.Array | None = None
 
 
-class ActFn(Protocol):
-  """Maps `[B]` steps to `[B]` actions and the next core state.
-
-  `env_id` is int32 `[B]`, global; evaluation environments (ids from
-  `EnvSpec.num_envs` on) act greedily or nearly so.
-  """
-
-  def __call__(
-    self,
-    params: Params,
-    key: jax.Array,
-    step: types.AgentInput,
-    core: Core,
-    env_id: jax.Array,
-  ) -> tuple[AgentOutput, Core]: ...
-
-
-class UpdateFn(Protocol):
-  """Trains a state on a batch, on every training device under `AXIS`.
-
-  `batch` and `key` are the device's own; `progress` of the run is float32 in
-  [0, 1]. The new state must be the same on all devices (`mean_over_devices`).
-  """
-
-  def __call__(
-    self,
-    state: State,
-    batch: types.Batch,
-    key: jax.Array,
-    progress: jax.Array,
-  ) -> tuple[State, UpdateOutput]: ...
+# Maps (params, key, `[B]` steps, core, env_id) to `[B]` outputs and the next
+# core. `env_id` is int32 `[B]`, global; evaluation environments (ids from
+# `EnvSpec.num_envs` on) act greedily or nearly so.
+ActFn = Callable[
+  [Params, jax.Array, types.AgentInput, Core, jax.Array],
+  tuple[AgentOutput, Core],
+]
+# Maps (state, batch, key, progress) to the next state, on every training device
+# under `AXIS`. Batch and key are those of the device; `progress` of the run is
+# float32 in [0, 1]. The new state must be the same on all devices
+# (`mean_over_devices`).
+UpdateFn = Callable[
+  [State, types.Batch, jax.Array, jax.Array], tuple[State, UpdateOutput]
+]
+# Maps new unrolls' steps `[T + 1, W, ...]`, whose observation is `()`, to their
+# priorities, float32 `[W]`, finite and not negative.
+PrioritiesFn = Callable[[types.Steps], jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,11 +84,7 @@ class UpdateInPieces:
   finish: Callable[..., tuple[State, UpdateOutput]]
 
   def __call__(
-    self,
-    state: State,
-    batch: types.Batch,
-    key: jax.Array,
-    progress: jax.Array,
+    self, state: State, batch: types.Batch, key: jax.Array, progress: jax.Array
   ) -> tuple[State, UpdateOutput]:
     total, pieces = self.cut(state, batch, key)
     results = []
@@ -111,16 +92,6 @@ class UpdateInPieces:
       total, result = self.accumulate(total, state, piece)
       results.append(result)
     return self.finish(state, total, results, progress)
-
-
-class PrioritiesFn(Protocol):
-  """Maps new unrolls' steps `[T + 1, W, ...]` to their priorities.
-
-  The observation is `()`. Priorities are float32 `[W]`, finite and not
-  negative.
-  """
-
-  def __call__(self, steps: types.Steps) -> jax.Array: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,18 +145,18 @@ class Agent:
     return jax.eval_shape(self.acting_params, self.state_shapes())
 
 
-class ChooseFn(Protocol):
-  """Chooses actions from a network's outputs `[B, ...]`."""
-
-  def __call__(
-    self, key: jax.Array, outputs: Any, env_id: jax.Array
-  ) -> AgentOutput: ...
-
-
-def make_act(module: nn.Module, choose: ChooseFn) -> ActFn:
+def make_act(
+  module: nn.Module,
+  choose: Callable[..., AgentOutput],
+  network_params: Callable[[Params], Params] | None = None,
+) -> ActFn:
   """Returns an `ActFn` that applies `choose` to the outputs of `module`.
 
-  `module` maps `[T, B, ...]` and a core to outputs and the next core.
+  Args:
+    module: maps `[T, B, ...]` and a core to outputs and the next core.
+    choose: gets (key, outputs `[B, ...]`, env_id).
+    network_params: picks the parameters of `module` from the acting parameters,
+      which `choose` then gets as first argument. None: they are the same.
   """
 
   def act(
@@ -196,9 +167,12 @@ def make_act(module: nn.Module, choose: ChooseFn) -> ActFn:
     env_id: jax.Array,
   ) -> tuple[AgentOutput, Core]:
     inputs = jax.tree.map(lambda x: x[None], step)
-    outputs, core = module.apply({'params': params}, inputs, core)
+    network = params if network_params is None else network_params(params)
+    outputs, core = module.apply({'params': network}, inputs, core)
     outputs = jax.tree.map(lambda x: x[0], outputs)
-    return choose(key, outputs, env_id), core
+    if network_params is None:
+      return choose(key, outputs, env_id), core
+    return choose(params, key, outputs, env_id), core
 
   return act
 
@@ -242,18 +216,13 @@ def mean_over_devices(tree: types.Nest) -> types.Nest:
 
 def parameter_specs(params: Params) -> dict[str, types.ArraySpec]:
   """Returns the specs of parameters, by name, in `jax.tree.leaves` order."""
-  named, _ = jax.tree_util.tree_flatten_with_path(params)
   return {
-    jax.tree_util.keystr(path): types.ArraySpec(
-      tuple(leaf.shape), np.dtype(leaf.dtype)
-    )
-    for path, leaf in named
+    jax.tree_util.keystr(path): types.ArraySpec(x.shape, np.dtype(x.dtype))
+    for path, x in jax.tree_util.tree_leaves_with_path(params)
   }
 
 
-def load_agent(
-  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
-) -> Agent:
+def load_agent(config: types.Config, env_spec: types.EnvSpec) -> Agent:
   """Makes the agent that `config.agent` names.
 
   Raises:
@@ -287,9 +256,19 @@ def _check_actions(name: str, env_spec: types.EnvSpec) -> None:
   )
 
 
-def allowed(
-  config: ml_collections.ConfigDict,
-) -> Mapping[str, settings.Allowed] | None:
+def check_fixed(
+  config: types.Config, values: Mapping[str, Any], reason: str
+) -> None:
+  """Raises ValueError if a key differs from its only supported value."""
+  current = dict(settings.leaves(config))
+  for key, value in values.items():
+    if current[key] != value:
+      raise ValueError(
+        f'--config.{key}={current[key]}: {reason}; give {value}.'
+      )
+
+
+def allowed(config: types.Config) -> Mapping[str, settings.Allowed] | None:
   """Returns the allowed values of the agent's keys, or None.
 
   Reads the table `KEYS`, or else `RANGES`, which maps names to allowed values.
@@ -298,9 +277,8 @@ def allowed(
     ValueError: if there is no such agent.
   """
   module = _find(config.agent, 'keys')
-  table = getattr(module, 'KEYS', None)
-  if table is not None:
-    return keys.allowed(table)
+  if hasattr(module, 'KEYS'):
+    return keys.allowed(module.KEYS)
   return getattr(module, 'RANGES', None)
 
 

@@ -1,7 +1,7 @@
 """Epsilon-greedy exploration, with Ape-X's ladder or DQN's schedule."""
 
-import functools
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 import chex
 import flax.linen as nn
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.agents import base
+from seedrl_jax.agents import base, transitions
 from seedrl_jax.networks import health
 
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
@@ -23,32 +23,14 @@ class ActingParams(NamedTuple):
   epsilon: types.Nest  # float32, of training environments; () if no schedule
 
 
-class ChooseFn(Protocol):
-  """Chooses actions by a network's values `[B, A]`, given the epsilon."""
+def make_act(
+  module: nn.Module, choose: Callable[..., base.AgentOutput]
+) -> base.ActFn:
+  """Returns an `ActFn` of `ActingParams`.
 
-  def __call__(
-    self,
-    epsilon: types.Nest,
-    key: jax.Array,
-    q_values: jax.Array,
-    env_id: jax.Array,
-  ) -> base.AgentOutput: ...
-
-
-def make_act(module: nn.Module, choose: ChooseFn) -> base.ActFn:
-  """Returns an `ActFn` of `ActingParams`; see `base.make_act`."""
-
-  def act(
-    params: ActingParams,
-    key: jax.Array,
-    step: types.AgentInput,
-    core: base.Core,
-    env_id: jax.Array,
-  ) -> tuple[base.AgentOutput, base.Core]:
-    own = functools.partial(choose, params.epsilon)
-    return base.make_act(module, own)(params.network, key, step, core, env_id)
-
-  return act
+  `choose` gets (`ActingParams`, key, values `[B, A]`, env_id).
+  """
+  return base.make_act(module, choose, lambda params: params.network)
 
 
 def make_measure(module: nn.Module) -> health.MeasureFn:
@@ -67,18 +49,13 @@ def ladder(
   the global ids `env_id`, int32 `[B]` (Ape-X, Horgan et al. 2018, arXiv
   1803.00933, section 4).
   """
-  share = _places(num_envs) / max(num_envs - 1, 1)
+  # Spreads consecutive ids evenly: actors with fewer environments than allowed
+  # get such ids.
+  order = np.argsort(np.argsort(np.arange(num_envs) * _GOLDEN_RATIO % 1.0))
+  share = order / max(num_envs - 1, 1)
   power = jnp.float32(1.0 + alpha * share)
   epsilon = jnp.power(jnp.float32(base), power)
   return epsilon[jnp.minimum(env_id, num_envs - 1)]
-
-
-def _places(num_envs: int) -> np.ndarray:
-  """Returns a permutation, int `[N]`, that spreads consecutive ids evenly.
-
-  Actors with fewer environments than allowed get consecutive ids.
-  """
-  return np.argsort(np.argsort(np.arange(num_envs) * _GOLDEN_RATIO % 1.0))
 
 
 def linear(
@@ -89,8 +66,8 @@ def linear(
   It goes from `initial` to `final` in the first `share` of a run and then
   stays; `progress` of the run is float32 in [0, 1], `share` above 0.
   """
-  done = jnp.minimum(progress / jnp.float32(share), 1.0)
-  return (1.0 - done) * initial + done * final
+  fraction = jnp.minimum(progress / jnp.float32(share), 1.0)
+  return (1.0 - fraction) * initial + fraction * final
 
 
 def epsilon_greedy(
@@ -105,6 +82,31 @@ def epsilon_greedy(
   chex.assert_shape(epsilon, (batch,))
   explore_key, action_key = jax.random.split(key)
   explores = jax.random.uniform(explore_key, (batch,)) < epsilon
-  anything = jax.random.randint(action_key, (batch,), 0, num_actions)
+  random_action = jax.random.randint(action_key, (batch,), 0, num_actions)
   best = jnp.argmax(q_values, axis=-1)
-  return jnp.where(explores, anything, best).astype(jnp.int32)
+  return jnp.where(explores, random_action, best).astype(jnp.int32)
+
+
+def q_metrics(
+  q_values: jax.Array, target: jax.Array, error: jax.Array, valid: jax.Array
+) -> dict[str, jax.Array]:
+  """Returns means over valid transitions.
+
+  Args:
+    q_values: `[T, B, A]`, of the steps that act.
+    target, error: `[T, B]`, of the taken actions; `error` is target - value.
+    valid: bool `[T, B]`.
+  """
+
+  def mean(x: jax.Array) -> jax.Array:
+    return transitions.mean_of_valid(x, valid)
+
+  return {
+    'td_error': mean(jnp.abs(error)),
+    # Of the actions taken, and of the best.
+    'q_mean': mean(target - error),
+    'q_max': mean(jnp.max(q_values, axis=-1)),
+    'q_target': mean(target),
+    'explained_variance': transitions.explained_variance(target, error, valid),
+    'masked_share': 1.0 - jnp.mean(valid),
+  }

@@ -1,26 +1,19 @@
 """Epochs of minibatches over a device's share of a batch."""
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 
+from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.networks import block_conv
 
-
-class StepFn(Protocol):
-  """Makes an optimiser step on the samples of some indices, int32 `[N]`.
-
-  Samples are what `run` shuffles: unrolls (`base.select_unrolls` takes them by
-  their indices), or single transitions of a flat batch. `state` is what the
-  step changes.
-  """
-
-  def __call__(
-    self, state: Any, rows: jax.Array
-  ) -> tuple[Any, base.UpdateOutput]: ...
+# Makes an optimiser step on the samples of some indices, int32 `[N]`. Samples
+# are unrolls (`base.select_unrolls` takes them by index) or single transitions
+# of a flat batch.
+StepFn = Callable[[Any, jax.Array], tuple[Any, base.UpdateOutput]]
 
 
 def run(
@@ -34,16 +27,8 @@ def run(
 ) -> tuple[Any, base.UpdateOutput]:
   """Makes `epochs` x `minibatches` steps, each epoch in another order.
 
-  Under `base.AXIS`, each device shuffles its own samples; the step takes the
-  mean of the devices' gradients.
-
-  Args:
-    step: see there.
-    state: what the first step gets.
-    key: the device's own.
-    size: samples of the device; indices are below it.
-    epochs: how often each sample is used.
-    minibatches: equal parts of the samples; see `check`.
+  Under `base.AXIS`, each device shuffles its own `size` samples; the step takes
+  the mean of the devices' gradients. `key` is the device's.
 
   Returns:
     the last state, and the mean of the steps' metrics; finite if all steps are.
@@ -59,27 +44,16 @@ def run(
   return state, base.UpdateOutput(metrics, jnp.all(outputs.finite))
 
 
-def refuse_pieces(config: ml_collections.ConfigDict) -> None:
-  """Checks that minibatches are not to be cut.
+def refuse_pieces(config: types.Config) -> None:
+  """Raises ValueError if `learner.micro_batches` would cut minibatches."""
+  reason = f'{config.agent} has --config.minibatches instead'
+  base.check_fixed(config, {'learner.micro_batches': 1}, reason)
 
-  Raises:
-    ValueError: if `learner.micro_batches` says so.
-  """
-  if (pieces := config.learner.micro_batches) != 1:
+
+def check(size: int, count: int, key: str = 'minibatches') -> None:
+  """Raises ValueError if `count`, which is `key`, does not divide `size`."""
+  if size % count:
     raise ValueError(
-      f'--config.learner.micro_batches={pieces}: {config.agent} trains on '
-      'whole minibatches; give 1, and more --config.minibatches.'
-    )
-
-
-def check(size: int, minibatches: int) -> None:
-  """Checks that samples can be cut into equal minibatches.
-
-  Raises:
-    ValueError: if not; names the flag.
-  """
-  if size % minibatches:
-    raise ValueError(
-      f'--config.minibatches={minibatches} must divide the {size} samples that '
-      'a training device gets of a batch.'
+      f'--config.{key}={count} must divide the {size} samples that a training '
+      'device gets of a batch.'
     )

@@ -52,8 +52,8 @@ def merge(old: Statistics, x: jax.Array, counts: jax.Array) -> Statistics:
   x = x.astype(jnp.float32) - old.mean
 
   def total(values: jax.Array) -> jax.Array:
-    own = jnp.sum(jnp.where(counts, values, 0.0), axis=(0, 1))
-    return jax.lax.psum(own, base.AXIS)
+    device_total = jnp.sum(jnp.where(counts, values, 0.0), axis=(0, 1))
+    return jax.lax.psum(device_total, base.AXIS)
 
   added = jax.lax.psum(jnp.sum(counts, dtype=jnp.float32), base.AXIS)
   delta = total(x) / jnp.maximum(added, 1.0)
@@ -105,8 +105,8 @@ def merge_observations(
   counts = jnp.ones(steps.reward[1:].shape, bool)
   leaves = jax.tree.leaves(steps.observation)
   return tuple(
-    merge(own, x[1:], counts) if own else ()
-    for own, x in zip(old, leaves, strict=True)
+    merge(statistics, x[1:], counts) if statistics else ()
+    for statistics, x in zip(old, leaves, strict=True)
   )
 
 
@@ -116,8 +116,8 @@ def normalize_observation(
   """Normalises the leaves `[..., *shape]` that have statistics."""
   leaves, structure = jax.tree.flatten(observation)
   normalized = [
-    normalize(own, x, clip) if own else x
-    for own, x in zip(statistics, leaves, strict=True)
+    normalize(leaf_statistics, x, clip) if leaf_statistics else x
+    for leaf_statistics, x in zip(statistics, leaves, strict=True)
   ]
   return jax.tree.unflatten(structure, normalized)
 
@@ -128,13 +128,8 @@ def next_return(
   """Returns the discounted sum of an episode's rewards so far, `[B]`.
 
   Its deviation scales rewards, as in OpenAI's VecNormalize. An agent keeps it
-  in the core state of each environment.
-
-  Args:
-    previous: one step earlier, `[B]`.
-    reward: float32 `[B]`, of this step.
-    first: bool `[B]`, whether an episode starts here.
-    discount: of a step.
+  in the core state of each environment. `previous` is that of the step before;
+  `reward` and `first`, whether an episode starts, are of this step.
   """
   return jnp.where(first, 0.0, discount * previous + reward)
 

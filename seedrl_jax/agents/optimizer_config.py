@@ -4,13 +4,7 @@ import ml_collections
 
 from seedrl_jax.runtime import keys
 from seedrl_jax.runtime.keys import Key, Section, Table
-from seedrl_jax.runtime.settings import (
-  FLAG,
-  integer,
-  number,
-  one_of,
-  optional,
-)
+from seedrl_jax.runtime.settings import FLAG, integer, number, one_of, optional
 
 KEYS: Table = {
   'optimizer': Section(
@@ -48,14 +42,10 @@ KEYS: Table = {
     '1. 0 means no warm-up.',
   ),
   'optimizer.clip_norm': Key(
-    40.0,
-    number(0),
-    'Maximum global norm of the gradient. 0 means no clipping.',
+    40.0, number(0), 'Maximum global norm of the gradient. 0 means no clipping.'
   ),
   'optimizer.adam_b1': Key(
-    0.9,
-    number(0, below=1),
-    'Decay of the mean gradient of Adam and RAdam.',
+    0.9, number(0, below=1), 'Decay of the mean gradient of Adam and RAdam.'
   ),
   'optimizer.adam_b2': Key(
     0.999,

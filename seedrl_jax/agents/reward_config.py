@@ -5,9 +5,7 @@ from seedrl_jax.runtime.settings import number
 
 KEYS: Table = {
   'loss.reward_clip': Key(
-    0.0,
-    number(0),
-    'Clips rewards to [-x, x] in the loss. 0 means no clipping.',
+    0.0, number(0), 'Clips rewards to [-x, x] in the loss. 0 means no clipping.'
   ),
   'loss.reward_scale': Key(
     1.0,

@@ -6,12 +6,11 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
-import ml_collections
 import optax
 
 from seedrl_jax import types
@@ -34,20 +33,12 @@ class LossOutput(NamedTuple):
   valid_share: jax.Array | float = 1.0
 
 
-class LossFn(Protocol):
-  """Mean loss of a batch; must equal the mean of the losses of equal pieces.
-
-  `progress` is `TrainState.progress`.
-  """
-
-  def __call__(
-    self,
-    params: base.Params,
-    target_params: base.Params,
-    batch: types.Batch,
-    key: jax.Array,
-    progress: types.Nest = (),
-  ) -> tuple[jax.Array, LossOutput]: ...
+# Maps (params, target_params, batch, key, `TrainState.progress`) to the batch's
+# mean loss, which must equal the mean of the losses of equal pieces.
+LossFn = Callable[
+  [base.Params, base.Params, types.Batch, jax.Array, types.Nest],
+  tuple[jax.Array, LossOutput],
+]
 
 
 class TrainState(NamedTuple):
@@ -122,16 +113,6 @@ class Trainer:
       return self._update
     return base.UpdateInPieces(self._cut, self._accumulate, self._finish)
 
-  def next_target(
-    self, params: base.Params, target_params: base.Params
-  ) -> base.Params:
-    """Returns the target network's parameters when their update is due."""
-    if self.target_update_rate == 1.0:
-      return params
-    return optax.incremental_update(
-      params, target_params, self.target_update_rate
-    )
-
   def gradient(
     self, state: TrainState, batch: types.Batch, key: jax.Array
   ) -> tuple[base.Params, dict[str, jax.Array], jax.Array | None]:
@@ -145,10 +126,13 @@ class Trainer:
       total, priorities = self._accumulate(total, state, piece)
       results.append(priorities)
     total = jax.tree.map(lambda x: x / self.micro_batches, total)
-    metrics = total.metrics
     loss, grads = of_valid(total.valid_share, (total.loss, total.gradient))
-    metrics |= {'total': loss} | gradient_metrics(grads, self.clip_norm)
-    return grads, metrics, _concatenate(results)
+    metrics = gradient_metrics(grads, self.clip_norm)
+    return (
+      grads,
+      total.metrics | {'total': loss} | metrics,
+      _concatenate(results),
+    )
 
   def _update(
     self,
@@ -173,8 +157,8 @@ class Trainer:
   def _accumulate(
     self, total: _Total, state: TrainState, piece: _Piece
   ) -> tuple[_Total, jax.Array | None]:
-    own, priorities = self._gradient(state, piece)
-    return jax.tree.map(jnp.add, total, own), priorities
+    gradient, priorities = self._gradient(state, piece)
+    return jax.tree.map(jnp.add, total, gradient), priorities
 
   def _gradient(
     self, state: TrainState, piece: _Piece
@@ -205,37 +189,24 @@ class Trainer:
     loss, grads = of_valid(total.valid_share, (total.loss, total.gradient))
     learning_rate = self.learning_rate(progress)
     params, opt_state, scalars = apply_gradient(
-      self.optimizer,
-      learning_rate,
-      grads,
-      state.opt_state,
-      state.params,
-      self.clip_norm,
+      self.optimizer, learning_rate, grads, state, self.clip_norm
     )
     scalars |= {'total': loss, 'learning_rate': learning_rate}
     params = pixels.absorb(self.project(params), total.moments)
     step = state.step + 1
     target_params = state.target_params
     if self.target_update_period:
+      new_target = params
+      if (rate := self.target_update_rate) != 1.0:
+        new_target = optax.incremental_update(params, target_params, rate)
       target_params = optax.periodic_update(
-        self.next_target(params, target_params),
-        target_params,
-        step,
-        self.target_update_period,
+        new_target, target_params, step, self.target_update_period
       )
-    return (
-      TrainState(
-        params,
-        target_params,
-        opt_state,
-        step,
-        progress if self.keeps_progress else (),
-      ),
-      base.UpdateOutput(
-        {**total.metrics, **scalars},
-        all_finite(scalars),
-        _concatenate(priorities),
-      ),
+    new_progress = progress if self.keeps_progress else ()
+    new_state = TrainState(params, target_params, opt_state, step, new_progress)
+    metrics, finite = {**total.metrics, **scalars}, all_finite(scalars)
+    return new_state, base.UpdateOutput(
+      metrics, finite, _concatenate(priorities)
     )
 
 
@@ -243,8 +214,7 @@ def apply_gradient(
   optimizer: optax.GradientTransformation,
   learning_rate: jax.Array,
   gradient: base.Params,
-  opt_state: optax.OptState,
-  params: base.Params,
+  state: Any,
   clip_norm: float,
   scale: Callable[[base.Params], base.Params] = lambda updates: updates,
 ) -> tuple[base.Params, optax.OptState, dict[str, jax.Array]]:
@@ -254,8 +224,7 @@ def apply_gradient(
     optimizer: for a learning rate of 1.
     learning_rate: float32 scalar.
     gradient: the mean over devices.
-    opt_state: of `optimizer`.
-    params: to change.
+    state: an agent's state; only `params` and `opt_state` are read.
     clip_norm: see `gradient_metrics`.
     scale: changes the updates, if only of some parameters.
 
@@ -264,7 +233,8 @@ def apply_gradient(
     the step is not: an optimiser can divide by zero though the gradient is
     finite.
   """
-  updates, opt_state = optimizer.update(gradient, opt_state, params)
+  params = state.params
+  updates, opt_state = optimizer.update(gradient, state.opt_state, params)
   updates = scale(optax.tree.scale(learning_rate, updates))
   metrics = gradient_metrics(gradient, clip_norm)
   metrics |= update_metrics(updates, params)
@@ -315,9 +285,7 @@ def _split(batch: types.Batch, pieces: int) -> list[types.Batch]:
   ]
 
 
-def make_trainer(
-  config: ml_collections.ConfigDict, loss: LossFn, **changes: Any
-) -> Trainer:
+def make_trainer(config: types.Config, loss: LossFn, **changes: Any) -> Trainer:
   """Returns the trainer that the configuration asks for, with `changes`."""
   return Trainer(
     loss=loss,
@@ -329,9 +297,7 @@ def make_trainer(
   )
 
 
-def learning_rate(
-  config: ml_collections.ConfigDict,
-) -> Callable[[jax.Array], jax.Array]:
+def learning_rate(config: types.Config) -> Callable[[jax.Array], jax.Array]:
   """Returns the learning rate as a function of the run's progress, in [0, 1].
 
   Progress counts frames, because the number of updates is not known in advance.
@@ -355,9 +321,7 @@ def learning_rate(
   return rate
 
 
-def make_optimizer(
-  config: ml_collections.ConfigDict,
-) -> optax.GradientTransformation:
+def make_optimizer(config: types.Config) -> optax.GradientTransformation:
   """Makes the optimiser: a clip of the global norm, then the one named.
 
   It has a learning rate of 1; multiply its updates by `learning_rate`.
@@ -413,11 +377,7 @@ def scale_by_deviation(
   mean can round to a negative number, whose root is NaN. This tracks the
   variance itself, v' = d (v + (1 - d) (g - m)^2), which is never negative.
 
-  Args:
-    decay: d, of both averages.
-    eps: added to the variance, or to its root.
-    initial_variance: before the first gradient.
-    eps_in_sqrt: whether `eps` is added to the variance.
+  `decay` is d. `eps` is added to the variance if `eps_in_sqrt`, or to its root.
   """
 
   def init(params: optax.Params) -> DeviationState:

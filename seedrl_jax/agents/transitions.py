@@ -75,12 +75,8 @@ def explained_variance(
 ) -> jax.Array:
   """Returns the share of the targets' variance that the values explain.
 
-  1 is a perfect fit, 0 is no better than a constant, and less is worse.
-
-  Args:
-    target: `[T, B]`.
-    error: target - value, `[T, B]`.
-    valid: `[T, B]`; other steps are ignored.
+  1 is a perfect fit, 0 is no better than a constant, and less is worse. All are
+  `[T, B]`; `error` is target - value.
   """
 
   def variance(x: jax.Array) -> jax.Array:
@@ -99,5 +95,5 @@ def of_action(values: jax.Array, action: jax.Array) -> jax.Array:
   Values must be finite.
   """
   chex.assert_equal_shape_prefix([values, action], action.ndim)
-  taken = jax.nn.one_hot(action, values.shape[-1], dtype=values.dtype)
-  return jnp.sum(taken * values, axis=-1)
+  code = jax.nn.one_hot(action, values.shape[-1], dtype=values.dtype)
+  return jnp.sum(code * values, axis=-1)

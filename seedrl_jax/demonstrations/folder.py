@@ -126,12 +126,12 @@ def read_manifest(path: str) -> Manifest:
     ) from e
   except (TypeError, ValueError) as e:
     raise ValueError(
-      f'{_FLAG}={path}: {_MANIFEST} is damaged ({e}); record them anew.'
+      f'{_FLAG}={path}: {_MANIFEST} is damaged ({e}); record them again.'
     ) from e
   if manifest.version != _VERSION:
     raise ValueError(
       f'{_FLAG}={path}: it is of version {manifest.version}, and this program '
-      f'reads {_VERSION}; record them anew.'
+      f'reads {_VERSION}; record them again.'
     )
   return manifest
 
@@ -204,5 +204,5 @@ def sequences(
   except base.CheckpointError as e:
     raise ValueError(
       f'{_FLAG}={path}: {_SEQUENCES} is missing or damaged '
-      f'({e.__cause__}); record them anew.'
+      f'({e.__cause__}); record them again.'
     ) from e

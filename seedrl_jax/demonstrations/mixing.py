@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-import ml_collections
 import numpy as np
 
+from seedrl_jax import types
 from seedrl_jax.demonstrations import folder
 from seedrl_jax.replay import base, blocks, table_configs
 
@@ -12,40 +12,39 @@ from seedrl_jax.replay import base, blocks, table_configs
 _ROUNDING = 1e-3
 
 
-def is_configured(config: ml_collections.ConfigDict) -> bool:
+def is_configured(config: types.Config) -> bool:
   """Returns whether a run mixes in demonstrations."""
   return bool(config.demonstrations.fraction or config.demonstrations.path)
 
 
 def run_tables(
-  config: ml_collections.ConfigDict, unroll_table: table_configs.TableConfig
+  config: types.Config, unrolls: table_configs.TableConfig
 ) -> list[table_configs.TableConfig]:
-  """Returns the configs of all tables of a run, `unroll_table` first.
+  """Returns the configs of all tables of a run, that of `unrolls` first.
 
   Raises:
     ValueError: if the configuration of demonstrations is invalid.
   """
-  section = config.demonstrations
-  if not (section.fraction or section.path):
-    return [unroll_table]
-  if not 0 < section.fraction < 1:
+  if not is_configured(config):
+    return [unrolls]
+  if not 0 < config.demonstrations.fraction < 1:
     raise _bad_fraction(
       config,
       'give a number above 0 and below 1, as 0.25, if there are demonstrations',
     )
-  if not isinstance(unroll_table, table_configs.ReplayConfig):
+  if not isinstance(unrolls, table_configs.ReplayConfig):
     raise _bad_fraction(
       config,
       'a fifo queue cannot be mixed with demonstrations; take '
       '--config.replay.sampler=prioritized or uniform',
     )
-  return [unroll_table, _demonstrations_config(config, unroll_table)]
+  return [unrolls, _demonstrations_config(config, unrolls)]
 
 
 def _demonstrations_config(
-  config: ml_collections.ConfigDict, unroll_table: table_configs.ReplayConfig
+  config: types.Config, unrolls: table_configs.ReplayConfig
 ) -> table_configs.ReplayConfig:
-  """Returns a table config like the run's own, but without a ratio."""
+  """Returns a table config like that of the unrolls, but without a ratio."""
   section = config.demonstrations
   if not section.path and not config.replay.address:
     raise _bad_fraction(
@@ -63,24 +62,22 @@ def _demonstrations_config(
     max_size = folder.read_manifest(section.path).sequences
   return table_configs.ReplayConfig(
     name=folder.TABLE,
-    sampler=unroll_table.sampler,
+    sampler=unrolls.sampler,
     max_size=max_size,
     samples_per_insert=0.0,
-    priority_exponent=unroll_table.priority_exponent,
+    priority_exponent=unrolls.priority_exponent,
     # Sequences are inserted one by one.
     block_width=1,
   )
 
 
-def _bad_fraction(config: ml_collections.ConfigDict, fix: str) -> ValueError:
+def _bad_fraction(config: types.Config, fix: str) -> ValueError:
   fraction = config.demonstrations.fraction
   return ValueError(f'--config.demonstrations.fraction={fraction}: {fix}.')
 
 
 def make_sampler(
-  config: ml_collections.ConfigDict,
-  store: base.TrajectoryStore,
-  num_blocks: int,
+  config: types.Config, store: base.TrajectoryStore, num_blocks: int
 ) -> base.TrajectorySampler:
   """Returns the sampler of batches for `num_blocks` training devices.
 
@@ -93,9 +90,7 @@ def make_sampler(
   return store.table(table_configs.TABLE).sampler(config.batch_size, num_blocks)
 
 
-def demonstrations_per_block(
-  config: ml_collections.ConfigDict, num_blocks: int
-) -> int:
+def demonstrations_per_block(config: types.Config, num_blocks: int) -> int:
   """Returns how many columns of each device's block are demonstrations.
 
   Raises:
@@ -132,14 +127,14 @@ class MixedSampler(base.TrajectorySampler):
     demonstrations_per_block: int,
   ):
     width = batch_size // num_blocks
-    own = width - demonstrations_per_block
+    num_unrolls = width - demonstrations_per_block
     self._num_blocks = num_blocks
-    # Of every block, of the run's own unrolls and of demonstrations.
-    self._columns = slice(0, own), slice(own, width)
+    # Of every block: those of unrolls, and of demonstrations.
+    self._columns = slice(0, num_unrolls), slice(num_unrolls, width)
     self._samplers = [
       store.table(name).sampler(count * num_blocks, num_blocks)
       for name, count in (
-        (table_configs.TABLE, own),
+        (table_configs.TABLE, num_unrolls),
         (folder.TABLE, demonstrations_per_block),
       )
     ]
@@ -151,17 +146,14 @@ class MixedSampler(base.TrajectorySampler):
 
     Unrolls come first: only they are rejected once there are demonstrations.
     """
-    drawn = []
+    samples = []
     for sampler in self._samplers:
       sample = sampler.sample(wait)
       assert isinstance(sample, base.ReplaySample)
-      drawn.append(sample)
-    return self._mix(drawn)
-
-  def _mix(self, drawn: Sequence[base.ReplaySample]) -> base.ReplaySample:
-    """Copies the parts of a batch to common blocks and releases them."""
+      samples.append(sample)
+    # Copies the parts to common blocks.
     mixed = [self._pool.take() for _ in range(self._num_blocks)]
-    for columns, sample in zip(self._columns, drawn, strict=True):
+    for columns, sample in zip(self._columns, samples, strict=True):
       for source, target in zip(sample.blocks, mixed, strict=True):
         self._layout.set_columns(target, columns, source.leaves)
       sample.release()
@@ -169,16 +161,16 @@ class MixedSampler(base.TrajectorySampler):
     def update(priorities: np.ndarray) -> None:
       # By place in the batch: two tables may use the same key.
       by_block = priorities.reshape(self._num_blocks, -1)
-      for columns, sample in zip(self._columns, drawn, strict=True):
+      for columns, sample in zip(self._columns, samples, strict=True):
         sample.update_priorities(by_block[:, columns].reshape(-1))
 
     return base.ReplaySample(
       blocks=mixed,
       on_release=self._pool.give_back,
-      keys=self._join([s.keys for s in drawn]),
-      probabilities=self._join([s.probabilities for s in drawn]),
-      table_size=self._join([s.table_size for s in drawn]),
-      priorities=self._join([s.priorities for s in drawn]),
+      keys=self._join([s.keys for s in samples]),
+      probabilities=self._join([s.probabilities for s in samples]),
+      table_size=self._join([s.table_size for s in samples]),
+      priorities=self._join([s.priorities for s in samples]),
       on_update=update,
     )
 

@@ -5,7 +5,6 @@ import dataclasses
 import math
 
 import jax
-import ml_collections
 import numpy as np
 
 from seedrl_jax import types
@@ -16,7 +15,6 @@ from seedrl_jax.demonstrations import teacher as teacher_lib
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.evaluation import playing
 from seedrl_jax.inference import assembler, specs
-from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay.reverb import errors
@@ -54,7 +52,7 @@ class RecordingOptions(playing.PlayOptions):
 class Recording:
   """What was recorded, and a description of each place that has it.
 
-  `returns`, float64 `[kept]`, are of the episodes kept out of `played`.
+  `returns`, float64 `[n]`, are of the `n` episodes kept out of `played`.
   """
 
   manifest: folder_lib.Manifest
@@ -73,9 +71,7 @@ class Recording:
 
 
 def record(
-  config: ml_collections.ConfigDict,
-  options: RecordingOptions,
-  line: progress.ProgressLine,
+  config: types.Config, options: RecordingOptions, line: progress.ProgressLine
 ) -> Recording:
   """Records sequences for the run that `config` describes.
 
@@ -94,80 +90,68 @@ def record(
       '--config.demonstrations.fraction there is no table to fill; give it as '
       'the run and the server have it.'
     )
-  student = _make_student(config, options.width)
+  config = config.copy_and_resolve_references()
+  config.num_eval_envs = options.width
+  env_spec = env_factory.make_env_spec(config)
+  agent = agents.load_agent(config, env_spec)
+  student = teacher_lib.Student(agent, config, env_spec)
   if options.policy:
     teacher = teacher_lib.from_policy(student, options.policy, options.seed)
   else:
     teacher = teacher_lib.from_checkpoint(
       student, options.teacher_workdir, options, line
     )
-  layout = blocks.UnrollLayout(sequence_spec(student), student.agent.overlap)
+  unroll = unroll_spec(student, agent, env_spec.stream)
+  layout = blocks.UnrollLayout(unroll, agent.overlap)
   with contextlib.ExitStack() as cleanup:
-    store = _open_store(student.config, layout)
-    if store is not None:
+    if address:
+      store = replay_factory.make_store(
+        config,
+        mixing.run_tables(config),
+        unroll,
+        block_width=config.batch_size,
+        overlap=layout.overlap,
+      )
       cleanup.callback(store.close)
     with folder_lib.create(options.out, layout) as writer:
       returns = _play(student, teacher, options, writer, line)
       writer.manifest = folder_lib.Manifest(
-        env_id=student.env_spec.env_id,
+        env_id=env_spec.env_id,
         sequences=writer.sequences,
         episodes=len(returns),
         mean_return=float(returns.mean()),
-        made_by=teacher.made_by,
+        made_by=teacher.description,
         unroll=layout.signature(),
       )
-    if store is not None:
-      _fill(store, options.out, student.env_spec.env_id)
+    if address:
+      try:
+        folder_lib.insert_all(store, options.out, env_spec.env_id)
+      except errors.ReverbError as e:
+        raise ValueError(
+          f'The server may have only a part of the demonstrations: {e}'
+        ) from e
   places = [options.out]
-  if config.replay.address:
-    places.append(f'the server at {config.replay.address}')
+  if address:
+    places.append(f'the server at {address}')
   return Recording(writer.manifest, returns, options.episodes, places)
 
 
-def _make_student(
-  config: ml_collections.ConfigDict, num_envs: int
-) -> teacher_lib.Student:
-  config = config.copy_and_resolve_references()
-  config.num_eval_envs = num_envs
-  env_spec = env_factory.make_env_spec(config)
-  agent = agents.load_agent(config, env_spec)
-  return teacher_lib.Student(agent, config, env_spec)
+def unroll_spec(
+  student: teacher_lib.Student, agent: agents.Agent, stream: types.StreamSpec
+) -> types.Unroll:
+  """Returns the spec of a student's sequences, if `agent` acts in `stream`.
 
-
-def sequence_spec(student: teacher_lib.Student) -> types.Unroll:
-  """Returns the spec of the sequences that the student's run stores."""
-  agent, config, env_spec = student
+  `agent` has the student's outputs.
+  """
+  outputs = specs.output_spec(
+    student.agent, student.env_spec.stream, student.agent.params_shapes()
+  )
   return specs.unroll_spec(
-    env_spec.stream,
-    agent.num_transitions(config.unroll_length),
-    specs.output_spec(agent, env_spec.stream, agent.params_shapes()),
+    stream,
+    student.agent.num_transitions(student.config.unroll_length),
+    outputs,
     specs.core_spec(agent),
   )
-
-
-def _open_store(
-  config: ml_collections.ConfigDict, layout: blocks.UnrollLayout
-) -> replay.TrajectoryStore | None:
-  """Connects to the server to fill; returns None if none is named."""
-  if not config.replay.address:
-    return None
-  return replay_factory.make_store(
-    config,
-    mixing.run_tables(config),
-    layout.unroll_spec,
-    block_width=config.batch_size,
-    overlap=layout.overlap,
-  )
-
-
-def _fill(store: replay.TrajectoryStore, folder: str, env_id: str) -> None:
-  """Fills a server's table; raises ValueError if the server fails."""
-  try:
-    folder_lib.insert_all(store, folder, env_id)
-  except errors.ReverbError as e:
-    raise ValueError(
-      f'The server may have only a part of the demonstrations: {e}'
-    ) from e
 
 
 def _play(
@@ -177,7 +161,7 @@ def _play(
   writer: folder_lib.FolderWriter,
   line: progress.ProgressLine,
 ) -> np.ndarray:
-  """Plays and writes sequences; returns the kept returns, float64 `[kept]`."""
+  """Plays and writes sequences; returns the kept returns, float64 `[n]`."""
   num_envs = options.width
   quota = playing.EpisodeQuota(options.episodes, num_envs, options.max_steps)
   priorities = None
@@ -185,29 +169,30 @@ def _play(
     priorities = assembler.make_priorities(
       student.agent, writer.layout.unroll_spec, 1, jax.local_devices()[0]
     )
-  recorder = tape.GameRecorder(
-    writer,
-    writer.layout,
-    num_envs,
-    quota,
-    options.min_return,
-    priorities,
-    student.agent.burn_in,
-  )
   stream = env_factory.make_stream(
     student.config.env, options.env_seed, num_envs, batch_size=num_envs
   )
   player = playing.Player(teacher.agent, teacher.params, types.NO_VERSION)
   with contextlib.closing(stream):
     observed = teacher.wrap(playing.ObservedStream(stream, quota))
+    recorder = tape.GameRecorder(
+      writer,
+      writer.layout,
+      unroll_spec(student, teacher.agent, observed.spec),
+      quota,
+      num_envs,
+      options.min_return,
+      priorities,
+      student.agent.burn_in,
+    )
     worker = playing.make_worker(
       player, observed, student.env_spec, options, recorder
     )
     playing.play(worker, quota, line)
   recorder.close()
-  if not recorder.kept:
+  if not recorder.episodes:
     raise ValueError(
       f'--min_return={options.min_return}: none of the {options.episodes} '
       'episodes had as much; lower it, play more or take another teacher.'
     )
-  return np.array([episode.episode_return for episode in recorder.kept])
+  return np.array([episode.episode_return for episode in recorder.episodes])

@@ -5,11 +5,15 @@ Kept episodes are joined, and a sequence may span several: LAST -> FIRST is no
 transition, and the core state is zeroed at FIRST.
 """
 
+import functools
 import itertools
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
+from seedrl_jax import types
+from seedrl_jax.demonstrations import teacher
 from seedrl_jax.envs import base as envs
 from seedrl_jax.evaluation import playing
 from seedrl_jax.inference import assembler
@@ -34,7 +38,7 @@ class _Tape:
       np.array([env_id]), slice(env_id, env_id + 1)
     )
     self.game: list[_Step] = []  # the current one
-    self.size = 0  # steps that were kept
+    self.size = 0  # steps of all kept episodes
     self._head: list[_Step] = []  # the first of these
     self._num_transitions = num_transitions
 
@@ -64,28 +68,39 @@ class GameRecorder:
   """A `worker.StepSink` that records the steps of episodes in a quota.
 
   `quota` must have each episode by the time its last step is recorded.
+
+  Attributes:
+    episodes: those that were recorded.
   """
 
   def __init__(
     self,
     writer: assembler.BlockWriter,
     layout: blocks.UnrollLayout,
-    num_envs: int,
+    worker_unroll: types.Unroll,
     quota: playing.EpisodeQuota,
+    num_envs: int,
     min_return: float,
     priorities: assembler.Priorities | None = None,
     burn_in: int | None = None,
   ):
-    """Writes blocks of one sequence; see `UnrollAssembler` for the last two."""
-    self.kept: list[envs.Episode] = []
+    """Writes blocks of one sequence.
+
+    Args:
+      worker_unroll: nest like an unroll of the worker's agent, a teacher's.
+      min_return: least raw return of episodes to record.
+      priorities, burn_in: see `UnrollAssembler`.
+    """
+    self.episodes: list[envs.Episode] = []
     self.num_envs = num_envs
     self._quota = quota
+    self._num_ended = 0  # episodes of the quota
     self._min_return = min_return
-    self._seen = 0  # episodes of the quota
     self._stride = layout.stride
-    self._num_steps_leaves = sum(layout.time_major)
-    # All leaves but those of the steps and the environment's id.
-    self._num_core_leaves = len(layout.specs) - self._num_steps_leaves - 1
+    self._steps, self._core = (
+      jax.tree.structure(x, is_leaf=types.is_spec)
+      for x in (worker_unroll.steps, worker_unroll.initial_core)
+    )
     num_transitions = layout.stride + layout.overlap - 1
     self._tapes = [_Tape(i, num_transitions) for i in range(num_envs)]
     # Whether the current episode counts.
@@ -111,18 +126,21 @@ class GameRecorder:
     leaves: list[Any],
     take_core: assembler.TakeCore,
   ) -> None:
-    """See `UnrollAssembler.record`; skips the teacher's leaves in front."""
+    """See `UnrollAssembler.record`; records only the student's part."""
     ids = group.env_id.tolist()
     rows = np.flatnonzero([self._needs_core(env_id) for env_id in ids])
-    # A teacher's core state comes first, too.
-    core = take_core(rows) if len(rows) else []
-    core = core[len(core) - self._num_core_leaves :]
+    core = []
+    if len(rows):
+      nest = jax.tree.unflatten(self._core, take_core(rows))
+      core = jax.tree.leaves(teacher.student_part(nest))
     starts = {row: i for i, row in enumerate(rows.tolist())}
+    steps = jax.tree.unflatten(self._steps, leaves)
+    observation = teacher.student_part(steps.observation)
+    leaves = jax.tree.leaves(steps._replace(observation=observation))
     for row, env_id in enumerate(ids):
       if self._records[env_id]:
-        own = _row(leaves[-self._num_steps_leaves :], row)
-        before = _row(core, starts[row]) if row in starts else []
-        self._tapes[env_id].game.append(_Step(own, before))
+        core_row = _row(core, starts[row]) if row in starts else []
+        self._tapes[env_id].game.append(_Step(_row(leaves, row), core_row))
     self._end_games()
 
   def ends(self, group: assembler.EnvGroup) -> bool:
@@ -149,26 +167,20 @@ class GameRecorder:
     return self._records[env_id] and is_start
 
   def _end_games(self) -> None:
-    ended = self._quota.episodes[self._seen :]
-    self._seen += len(ended)
+    ended = self._quota.episodes[self._num_ended :]
+    self._num_ended += len(ended)
     for episode in ended:
       env_id = episode.env_id
       tape = self._tapes[env_id]
       if episode.episode_return >= self._min_return:
-        self.kept.append(episode)
+        self.episodes.append(episode)
         self._assemble(tape, tape.keep_game())
       tape.game = []
       self._records[env_id] = self._quota.wants(env_id)
 
   def _assemble(self, tape: _Tape, steps: list[_Step]) -> None:
     for leaves, core in steps:
-
-      def take_core(
-        rows: np.ndarray, core: list[np.ndarray] = core
-      ) -> list[np.ndarray]:
-        del rows
-        return core
-
+      take_core = functools.partial(lambda core, rows: core, core)
       self._assembler.record(tape.group, leaves, take_core)
 
 

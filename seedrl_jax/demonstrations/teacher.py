@@ -1,7 +1,7 @@
 """Teachers that play demonstrations: a checkpoint or a scripted policy.
 
 A checkpoint of the student's agent and network plays as it is. Any other
-teacher chooses only the actions: the student runs beside it with zero
+teacher chooses only the actions: the student also runs, with zero
 parameters, so that recorded outputs and LSTM states are zero and stacked frames
 are right.
 """
@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 
 from seedrl_jax import types
@@ -34,7 +33,7 @@ class Student(NamedTuple):
   """The agent that will learn, its run's config, and its environments."""
 
   agent: agents.Agent
-  config: ml_collections.ConfigDict
+  config: types.Config
   env_spec: types.EnvSpec
 
 
@@ -43,33 +42,34 @@ class Teacher:
   """Who acts.
 
   Attributes:
-    agent: acts for the worker; unless it is the student itself, its core state
-      and observations end with the student's.
+    agent: acts for the worker; its core state and observations are those of the
+      student, or a `Pair`.
     params: acting parameters of `agent`, on the host.
-    made_by: a description of the teacher.
+    description: a description of the teacher.
     is_student: whether outputs and core states are the student's own.
     wrap: wraps the environments' stream.
   """
 
   agent: agents.Agent
   params: agents.Params
-  made_by: str
+  description: str
   is_student: bool = False
   wrap: Callable[[envs.EnvStream], envs.EnvStream] = lambda stream: stream
 
 
-class _Pair(NamedTuple):
-  """The teacher's and the student's parameters, or core states."""
+class Pair(NamedTuple):
+  """The teacher's and the student's parameters, core states or observations.
+
+  A scripted policy observes its own action.
+  """
 
   teacher: types.Nest
   student: types.Nest
 
 
-class ScriptedObservation(NamedTuple):
-  """An observation with a policy's action for it."""
-
-  action: types.Array
-  observation: types.Nest
+def student_part(nest: types.Nest) -> types.Nest:
+  """Returns the student's core state or observation."""
+  return nest.student if isinstance(nest, Pair) else nest
 
 
 def from_checkpoint(
@@ -87,40 +87,44 @@ def from_checkpoint(
     ValueError: if the checkpoint cannot be used.
   """
   directory = workdir_lib.Workdir(workdir, _WORKDIR_FLAG)
-  trained = _read_config(directory, student, options.allowed)
+  config = _read_config(directory, student, options.allowed)
   # Even if networks are equal, optimisers may differ.
   agent, params, number = playing.load_player(
-    directory,
-    trained,
-    student.env_spec,
-    options.checkpoint,
-    line,
-    _WORKDIR_FLAG,
+    directory, config, student.env_spec, options.checkpoint, line, _WORKDIR_FLAG
   )
-  made_by = f'checkpoint {number} of {directory.path} ({trained.agent})'
-  if _network(trained) == _network(student.config):
-    return Teacher(student.agent, params, made_by, is_student=True)
+  description = f'checkpoint {number} of {directory.path} ({config.agent})'
+  if _network(config) == _network(student.config):
+    return Teacher(student.agent, params, description, is_student=True)
+
+  def choose(
+    params: Any, key: Any, step: types.AgentInput, core: Any, env_id: Any
+  ) -> tuple[Any, Any, types.AgentInput]:
+    output, core = agent.act(params, key, step, core, env_id)
+    return output.action, core, step
+
   return Teacher(
-    _taught(student.agent, _by_agent(agent), agent.initial_core),
-    _Pair(params, _zero_params(student.agent)),
-    made_by,
+    _pair_agent(student.agent, choose, agent.initial_core),
+    Pair(params, _zero_params(student.agent)),
+    description,
   )
 
 
 def _read_config(
   directory: workdir_lib.Workdir, student: Student, allowed: tuple[str, ...]
-) -> ml_collections.ConfigDict:
+) -> types.Config:
   """Returns a teacher's configuration; checks that it may play."""
-  own = trust.flags_needed(student.config.to_dict())
-  trained = playing.read_config(directory, [*allowed, *own], _WORKDIR_FLAG)
+  student_flags = trust.flags_needed(student.config.to_dict())
+  config = playing.read_config(
+    directory, [*allowed, *student_flags], _WORKDIR_FLAG
+  )
   # Its config.json also holds the name of a factory's environment.
-  if trained.env.id != student.env_spec.env_id:
+  if config.env.id != student.env_spec.env_id:
     raise ValueError(
       f'{_WORKDIR_FLAG}={directory.path}: it was trained on '
-      f'{trained.env.id}, and this is to play {student.env_spec.env_id}; give '
+      f'{config.env.id}, and this is to play {student.env_spec.env_id}; give '
       '--config.env.id or --config.env.factory as it was trained.'
     )
-  return trained
+  return config
 
 
 def from_policy(student: Student, reference: str, seed: int) -> Teacher:
@@ -134,25 +138,31 @@ def from_policy(student: Student, reference: str, seed: int) -> Teacher:
   """
   flag = f'--policy={reference}'
   policy = settings.load_function(flag, reference)(student.env_spec, seed)
+
+  def choose(
+    params: Any, key: Any, step: types.AgentInput, core: Any, env_id: Any
+  ) -> tuple[Any, Any, types.AgentInput]:
+    del params, key, env_id
+    pair = step.observation
+    return pair.teacher, core, step._replace(observation=pair.student)
+
   return Teacher(
-    _taught(student.agent, _by_script, lambda batch: ()),
-    _Pair((), _zero_params(student.agent)),
+    _pair_agent(student.agent, choose, lambda batch: ()),
+    Pair((), _zero_params(student.agent)),
     f'policy {reference}',
     wrap=lambda stream: ScriptedStream(stream, policy, flag),
   )
 
 
 class ScriptedStream(playing.WrappedStream):
-  """A stream whose observations include a policy's actions."""
+  """A stream whose observations are a `Pair` with a policy's actions."""
 
   def __init__(self, stream: envs.EnvStream, policy: Policy, flag: str):
     super().__init__(stream)
     action = stream.spec.action
-    self.spec = stream.spec._replace(
-      observation=ScriptedObservation(
-        types.ArraySpec(action.shape, action.dtype), stream.spec.observation
-      )
-    )
+    action_spec = types.ArraySpec(action.shape, action.dtype)
+    observation = Pair(action_spec, stream.spec.observation)
+    self.spec = stream.spec._replace(observation=observation)
     self._policy = policy
     self._flag = flag
 
@@ -175,34 +185,11 @@ class ScriptedStream(playing.WrappedStream):
         f'{low.tolist()} to {high.tolist()}; it returned '
         f'{action.dtype}{list(action.shape)}: {action.ravel()[:8]}.'
       )
-    scripted = ScriptedObservation(
-      action.astype(spec.dtype), output.observation
-    )
-    return output._replace(observation=scripted)
+    pair = Pair(action.astype(spec.dtype), output.observation)
+    return output._replace(observation=pair)
 
 
-def _by_script(
-  params: Any, key: Any, step: types.AgentInput, core: Any, env_id: Any
-) -> tuple[Any, Any, types.AgentInput]:
-  """Chooses the action in the observation; see `_taught`."""
-  del params, key, env_id
-  action, observation = step.observation
-  return action, core, step._replace(observation=observation)
-
-
-def _by_agent(agent: agents.Agent) -> Callable[..., Any]:
-  """Returns a function that chooses an agent's actions; see `_taught`."""
-
-  def choose(
-    params: Any, key: Any, step: types.AgentInput, core: Any, env_id: Any
-  ) -> tuple[Any, Any, types.AgentInput]:
-    output, core = agent.act(params, key, step, core, env_id)
-    return output.action, core, step
-
-  return choose
-
-
-def _taught(
+def _pair_agent(
   student: agents.Agent,
   choose: Callable[..., tuple[Any, Any, types.AgentInput]],
   initial_core: Callable[[int], agents.Core],
@@ -220,17 +207,19 @@ def _taught(
     core: Any,
     env_id: jax.Array,
   ) -> tuple[Any, Any]:
-    action, chosen, seen = choose(
+    action, teacher_core, step = choose(
       params.teacher, key, step, core.teacher, env_id
     )
-    output, own = student.act(params.student, key, seen, core.student, env_id)
+    output, student_core = student.act(
+      params.student, key, step, core.student, env_id
+    )
     output = jax.tree.map(jnp.zeros_like, output)
-    return output._replace(action=action), _Pair(chosen, own)
+    return output._replace(action=action), Pair(teacher_core, student_core)
 
   return dataclasses.replace(
     student,
     act=act,
-    initial_core=lambda batch: _Pair(
+    initial_core=lambda batch: Pair(
       initial_core(batch), student.initial_core(batch)
     ),
   )
@@ -241,6 +230,6 @@ def _zero_params(agent: agents.Agent) -> agents.Params:
   return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
 
 
-def _network(config: ml_collections.ConfigDict) -> str:
+def _network(config: types.Config) -> str:
   """Returns what outputs and core states depend on, to compare."""
   return json.dumps([config.agent, config.network.to_dict()], sort_keys=True)

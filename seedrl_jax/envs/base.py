@@ -311,6 +311,10 @@ class LocalStream(EnvStream):
     if self._closed:
       raise StreamClosed(f'The stream of {self.spec.name} is closed.')
 
+  def _failure(self, env_id: int, text: object) -> EnvironmentFailed:
+    """Returns the error of an environment; `text` begins with a verb."""
+    return EnvironmentFailed(f'Environment {env_id} of {self.spec.name} {text}')
+
   def _env_action(self, action: np.ndarray, env_id: np.ndarray) -> np.ndarray:
     """Returns a copy of actions, in the environments' dtype and bounds."""
     check_action(self.spec.action, action, env_id)
@@ -328,9 +332,7 @@ class LocalStream(EnvStream):
       try:
         step_checks.reward(value)
       except step_checks.InvalidStep as e:
-        raise EnvironmentFailed(
-          f'Environment {i} of {self.spec.name} {e}'
-        ) from e
+        raise self._failure(i, e) from e
 
   def _check_finite(
     self, leaves: Iterable[np.ndarray], env_id: np.ndarray
@@ -341,8 +343,8 @@ class LocalStream(EnvStream):
       if math.isfinite(np.vdot(x, x)) or (finite := np.isfinite(x)).all():
         continue
       row = int(np.argmin(finite.reshape(len(x), -1).all(axis=1)))
-      raise EnvironmentFailed(
-        f'Environment {env_id[row]} of {self.spec.name} gave an observation '
-        f'that is not finite ({x[row][~finite[row]].flat[0]}): mend the '
-        'environment.'
+      raise self._failure(
+        env_id[row],
+        'gave an observation that is not finite '
+        f'({x[row][~finite[row]].flat[0]}): correct the environment.',
       )

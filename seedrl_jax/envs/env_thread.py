@@ -108,7 +108,7 @@ class EnvThread:
       raise base.StreamClosed(f'The thread {self._thread.name} is interrupted.')
 
   def _run(self) -> None:
-    # Only the main thread gets an event loop of its own accord.
+    # Only the main thread gets an event loop by itself.
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     self.closing.callback(loop.close)

@@ -7,7 +7,7 @@ How EnvPool 1.2 behaves (tests pin each point):
 *   `step_type` is right, also at a lost life (`episodic_life`).
 *   `discount` is 0 at each episode's end, even if it was only truncated.
 *   `trunc` is set at the time limit, even if the episode terminated in that
-    step. Only Atari tells the two apart, by `info:terminated`, which is set at
+    step. Only Atari distinguishes them, by `info:terminated`, which is set at
     the real end and not at a lost life.
 *   In MuJoCo the reward of an episode's first observation is undefined.
 *   The pool's threads read a sent action array after `send` returns.
@@ -16,7 +16,6 @@ How EnvPool 1.2 behaves (tests pin each point):
 import os
 from typing import Any
 
-import ml_collections
 import numpy as np
 
 from seedrl_jax import types
@@ -27,13 +26,13 @@ from seedrl_jax.runtime import nest
 _MOST_VALUES = 1 << 16
 
 
-def make_spec(config: ml_collections.ConfigDict) -> types.StreamSpec:
+def make_spec(config: types.Config) -> types.StreamSpec:
   """Returns the spec without making an environment; see `factory.make_spec`."""
   pool_spec, _ = _pool_spec(config)
   return _stream_spec(config, pool_spec)
 
 
-def _pool_spec(config: ml_collections.ConfigDict) -> tuple[Any, dict[str, Any]]:
+def _pool_spec(config: types.Config) -> tuple[Any, dict[str, Any]]:
   """Returns EnvPool's spec of the environment, and the options."""
   registry.check_id(config.id)
   with registry.use_envpool() as envpool:
@@ -49,7 +48,7 @@ def _pool_spec(config: ml_collections.ConfigDict) -> tuple[Any, dict[str, Any]]:
 
 
 def _make_pool(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   seed: int,
   num_streams: int,
   sizes: dict[str, int],
@@ -79,9 +78,7 @@ def _values(pool_spec: Any) -> dict[str, Any]:
   )
 
 
-def _stream_spec(
-  config: ml_collections.ConfigDict, pool_spec: Any
-) -> types.StreamSpec:
+def _stream_spec(config: types.Config, pool_spec: Any) -> types.StreamSpec:
   values = _values(pool_spec)
   if values['max_num_players'] > 1:
     raise ValueError(
@@ -100,9 +97,9 @@ def _stream_spec(
     return specs.with_categories(spec, low, high) if is_choice else spec
 
   flag = f'--config.env.id={config.id}'
-  paths = specs.keep_keys(config, _observation_keys(pool_spec))
+  keys = specs.keep_keys(config, _observation_keys(pool_spec))
   spec = types.StreamSpec(
-    observation=specs.map_nest(array_spec, paths),
+    observation=nest.unflatten(keys, map(array_spec, nest.flatten(keys))),
     # Not of the array, which gives scalars an axis of their own.
     action=specs.action_spec(pool_spec.action_space, flag),
     action_repeat=registry.action_repeat(config.id, values),
@@ -135,7 +132,7 @@ class EnvPoolStream(base.LocalStream):
 
   def __init__(
     self,
-    config: ml_collections.ConfigDict,
+    config: types.Config,
     seed: int,
     num_envs: int,
     batch_size: int,
@@ -154,12 +151,14 @@ class EnvPoolStream(base.LocalStream):
     sizes = {'num_envs': num_envs, 'batch_size': batch_size}
     self._pool = _make_pool(config, seed, num_streams, sizes, options)
     self._keys = list(self._pool._state_keys)
-    self._paths = specs.keep_keys(config, _observation_keys(pool_spec))
+    observation = specs.keep_keys(config, _observation_keys(pool_spec))
+    self._observation_keys = nest.flatten(observation)
     self._floats = [
       key
-      for key in nest.flatten(self._paths)
+      for key in self._observation_keys
       if pool_spec.state_array_spec[key].dtype.kind == 'f'
     ]
+    self._specs = nest.flatten_with_paths(spec.observation)
     self._is_mujoco = registry.is_mujoco(config.id)
     self.steps_per_second = registry.steps_per_second(
       spec.name, spec.action_repeat
@@ -190,7 +189,7 @@ class EnvPoolStream(base.LocalStream):
     self._check_rewards(reward, env_id)
     self._check_finite([state[key] for key in self._floats], env_id)
     over = None
-    # Atari tells the real end, and the unclipped reward.
+    # Atari has the real end, and the unclipped reward.
     if 'info:terminated' in state:
       game_over = state['info:terminated'] != 0
       over = game_over | truncated
@@ -201,44 +200,31 @@ class EnvPoolStream(base.LocalStream):
     score = state.get('info:reward', reward)
     self._statistics.update(env_id, score, done, truncated, over)
     return types.EnvOutput(
-      observation=self._gather(self._paths, self.spec.observation, state),
+      observation=self._observation(state),
       reward=reward,
       discount=discount,
       step_type=state['step_type'].astype(np.uint8),
       env_id=env_id,
     )
 
-  def _gather(
-    self,
-    paths: types.Nest,
-    spec: types.Nest,
-    state: dict[str, np.ndarray],
-    path: str = '',
-  ) -> types.Nest:
-    """Returns the arrays of the keys `paths` as `spec` says.
+  def _observation(self, state: dict[str, np.ndarray]) -> types.Nest:
+    """Returns the observation as the spec says.
 
     Raises:
       EnvironmentFailed: if it cannot hold an integer.
     """
-    if not isinstance(paths, dict):
-      x = state[paths]
+    arrays = [state[key] for key in self._observation_keys]
+    if self.spec.parts is not None:
+      return nest.join(arrays)
+    leaves = []
+    for x, (path, spec) in zip(arrays, self._specs, strict=True):
       if x.dtype != spec.dtype and spec.dtype.kind == 'i':
         excess = step_checks.find_excess(x, spec.dtype, path)
         if excess is not None:
           row, text = excess
-          env_id = state['info:env_id'][row]
-          raise base.EnvironmentFailed(
-            f'Environment {env_id} of {self.spec.name} {text}'
-          )
-      return np.asarray(x, spec.dtype)
-    if isinstance(spec, types.ArraySpec):
-      return nest.join([state[key] for key in nest.flatten(paths)])
-    return {
-      key: self._gather(
-        paths[key], spec[key], state, f'{path}.{key}' if path else key
-      )
-      for key in paths
-    }
+          raise self._failure(state['info:env_id'][row], text)
+      leaves.append(np.asarray(x, spec.dtype))
+    return nest.unflatten(self.spec.observation, leaves)
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     """See `EnvStream.send`.

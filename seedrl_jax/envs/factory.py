@@ -1,7 +1,5 @@
 """Makes streams of local environments, of EnvPool or Gymnasium, and specs."""
 
-import ml_collections
-
 from seedrl_jax import types
 from seedrl_jax.envs import (
   base,
@@ -13,17 +11,17 @@ from seedrl_jax.envs import (
 )
 
 
-def is_gymnasium(config: ml_collections.ConfigDict) -> bool:
+def is_gymnasium(config: types.Config) -> bool:
   """Returns whether Gymnasium, not EnvPool, makes the environments."""
   return bool(config.factory) or config.id.startswith(gymnasium_envs.PREFIX)
 
 
-def is_cheap(config: ml_collections.ConfigDict) -> bool:
+def is_cheap(config: types.Config) -> bool:
   """Returns whether a step takes microseconds, far less than an inference."""
   return not is_gymnasium(config) and registry.is_cheap(config.id)
 
 
-def make_spec(config: ml_collections.ConfigDict) -> types.StreamSpec:
+def make_spec(config: types.Config) -> types.StreamSpec:
   """Returns the spec of the environment in the `env` section of a config.
 
   Raises:
@@ -35,9 +33,7 @@ def make_spec(config: ml_collections.ConfigDict) -> types.StreamSpec:
   return envpool_stream.make_spec(config)
 
 
-def make_env_spec(
-  config: ml_collections.ConfigDict, num_hosts: int = 1
-) -> types.EnvSpec:
+def make_env_spec(config: types.Config, num_hosts: int = 1) -> types.EnvSpec:
   """Returns the spec of all environments of a run on all hosts.
 
   Raises what `make_spec` does.
@@ -49,7 +45,7 @@ def make_env_spec(
 
 
 def make_stream(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   seed: int,
   num_envs: int,
   batch_size: int,

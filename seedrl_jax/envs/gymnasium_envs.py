@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium
-import ml_collections
 import numpy as np
 from absl import logging
-from gymnasium import spaces
 from gymnasium.envs import registration
 
 from seedrl_jax import types
@@ -27,9 +25,7 @@ _STATISTICS = {
 }
 
 
-def load_factory(
-  config: ml_collections.ConfigDict, rendered: bool = False
-) -> EnvFactory:
+def load_factory(config: types.Config, rendered: bool = False) -> EnvFactory:
   """Returns a picklable function that makes one environment.
 
   `rendered` passes `render_mode='rgb_array'`, if the factory takes it.
@@ -40,9 +36,9 @@ def load_factory(
   flag = flag_of(config)
   if config.factory:
     reference, kwargs = config.factory, config.factory_kwargs.to_dict()
-    if given := [*registry.set_options(config), *config.options]:
+    if options := [*registry.set_options(config), *config.options]:
       raise ValueError(
-        f'--config.env.{given[0]}: is an option of EnvPool, which {flag} '
+        f'--config.env.{options[0]}: is an option of EnvPool, which {flag} '
         'replaces; give it in --config.env.factory_kwargs.'
       )
     if config.processes and reference.startswith('__main__:'):
@@ -61,21 +57,21 @@ def load_factory(
   return functools.partial(_make, flag, reference, kwargs)
 
 
-def flag_of(config: ml_collections.ConfigDict) -> str:
+def flag_of(config: types.Config) -> str:
   """Returns the flag that names the environment, with its value."""
   if config.factory:
     return f'--config.env.factory={config.factory}'
   return f'--config.env.id={config.id}'
 
 
-def _make_kwargs(config: ml_collections.ConfigDict) -> dict[str, Any]:
+def _make_kwargs(config: types.Config) -> dict[str, Any]:
   """Returns the arguments of `gymnasium.make` for the configured id."""
   env_id = config.id.removeprefix(PREFIX)
   # Gymnasium imports the module that an id names, and so do its adapters to old
   # Gym; but the id may come from an untrusted learner.
-  known = [key for key in registration.registry if not key.startswith('GymV')]
-  if env_id not in known:
-    near = ', '.join(PREFIX + n for n in registry.nearest(env_id, known))
+  ids = [key for key in registration.registry if not key.startswith('GymV')]
+  if env_id not in ids:
+    near = ', '.join(PREFIX + n for n in registry.nearest(env_id, ids))
     raise ValueError(
       f'--config.env.id={config.id}: Gymnasium has not registered such an '
       f'environment; the nearest are {near}; one of another package needs a '
@@ -124,7 +120,7 @@ class Description(NamedTuple):
   space: types.Nest
 
 
-def describe(config: ml_collections.ConfigDict) -> Description:
+def describe(config: types.Config) -> Description:
   """Returns what the configured environment looks like.
 
   An environment is made and closed for it, in a thread of its own.
@@ -134,7 +130,7 @@ def describe(config: ml_collections.ConfigDict) -> Description:
   )
 
 
-def _describe(config: ml_collections.ConfigDict) -> Description:
+def _describe(config: types.Config) -> Description:
   with registry.quiet_spaces():
     env = load_factory(config)()
   try:
@@ -145,63 +141,33 @@ def _describe(config: ml_collections.ConfigDict) -> Description:
     env.close()
 
 
-def describe_env(
-  env: gymnasium.Env, config: ml_collections.ConfigDict
-) -> Description:
+def describe_env(env: gymnasium.Env, config: types.Config) -> Description:
   """Returns what an environment of the `env` section looks like."""
   name = config.id
   if config.factory:
     name = env.spec.id if env.spec is not None else config.factory
-  kept = specs.keep_keys(config, env.observation_space)
+  space = specs.keep_keys(config, env.observation_space)
   *leaves, action = (call() for call in spec_calls(env, config))
-  spec = types.StreamSpec(
-    observation=nest.unflatten(kept, leaves),
-    action=action,
-    action_repeat=1,
-    name=name,
-  )
-  return Description(spec, np.dtype(env.action_space.dtype), kept)
+  observation = nest.unflatten(space, leaves)
+  spec = types.StreamSpec(observation, action, action_repeat=1, name=name)
+  return Description(spec, np.dtype(env.action_space.dtype), space)
 
 
 def spec_calls(
-  env: gymnasium.Env, config: ml_collections.ConfigDict
+  env: gymnasium.Env, config: types.Config
 ) -> list[Callable[[], Any]]:
   """Returns calls that make the specs: of the observation's arrays, of actions.
 
   Each raises ValueError if agents cannot use what it describes.
   """
   flag = flag_of(config)
-  kept = specs.keep_keys(config, env.observation_space)
-  return [
-    *(
-      functools.partial(_observation_spec, leaf, flag, key)
-      for key, leaf in nest.flatten_with_paths(kept)
-    ),
-    functools.partial(_action_spec, env.action_space, flag),
+  observation = specs.keep_keys(config, env.observation_space)
+  calls: list[Callable[[], Any]] = [
+    functools.partial(specs.space_spec, space, flag, key)
+    for key, space in nest.flatten_with_paths(observation)
   ]
-
-
-def _observation_spec(
-  space: spaces.Space, flag: str, key: str
-) -> types.ArraySpec:
-  """Returns the spec of an array; raises ValueError if there can be none."""
-  if 0 in (space.shape or ()):
-    name = f' {key!r}' if key else ''
-    raise ValueError(
-      f'{flag}: the observation{name} of shape {space.shape} is empty; leave '
-      'it out (--config.env.drop_observations), or give it a number.'
-    )
-  return specs.space_spec(space, flag)
-
-
-def _action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:
-  """Returns the spec of actions; raises ValueError if there can be none."""
-  spec = specs.action_spec(space, flag)
-  if 0 in spec.shape:
-    raise ValueError(
-      f'{flag}: actions of shape {spec.shape} are empty; give them a number.'
-    )
-  return spec
+  calls.append(functools.partial(specs.action_spec, env.action_space, flag))
+  return calls
 
 
 def lost_statistics(env: gymnasium.Env, flag: str) -> list[str]:

@@ -2,12 +2,12 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import queue
 from collections.abc import Callable
 
-import ml_collections
 import numpy as np
 
 from seedrl_jax import types
@@ -35,11 +35,6 @@ class _Group:
   env_id: np.ndarray
   unanswered: int = 0
 
-  def start(self, action: np.ndarray) -> None:
-    """Begins the next step."""
-    self.unanswered = len(self.env_id)
-    self.envs.start(action)
-
 
 class GymnasiumStream(base.LocalStream):
   """Groups of `batch_size` environments; the last may be smaller.
@@ -49,7 +44,7 @@ class GymnasiumStream(base.LocalStream):
 
   def __init__(
     self,
-    config: ml_collections.ConfigDict,
+    config: types.Config,
     seed: int,
     num_envs: int,
     batch_size: int,
@@ -67,14 +62,14 @@ class GymnasiumStream(base.LocalStream):
     self._num_batches = 0
     self._is_released = False
     make_env = gymnasium_envs.load_factory(config, rendered)
-    # Each group has its own. Rendering needs environments of this process.
-    wanted = 0 if rendered else config.processes
-    num_processes = -(-wanted // -(-num_envs // batch_size))
+    # Rendering needs environments of this process.
+    num_processes = 0 if rendered else config.processes
+    per_group = -(-num_processes // -(-num_envs // batch_size))
 
     def make_envs(env_id: np.ndarray) -> Envs:
-      if not wanted:
+      if not num_processes:
         return processes.SyncEnvs(make_env, spec, seed, env_id)
-      return processes.ProcessEnvs(make_env, spec, seed, env_id, num_processes)
+      return processes.ProcessEnvs(make_env, spec, seed, env_id, per_group)
 
     self._action = np.zeros((num_envs, *spec.action.shape), action_dtype)
     self._groups: list[_Group] = []
@@ -181,8 +176,16 @@ class GymnasiumStream(base.LocalStream):
 
   def _start(self, group: _Group) -> None:
     """Begins a group's step, which the thread will complete."""
-    group.start(self._action[group.env_id])
-    self._thread.submit(lambda: self._outputs.put(_finish(group)))
+    group.unanswered = len(group.env_id)
+    group.envs.start(self._action[group.env_id])
+    self._thread.submit(functools.partial(self._finish, group))
+
+  def _finish(self, group: _Group) -> None:
+    """Queues a group's step, or what it raised."""
+    try:
+      self._outputs.put((group, group.envs.finish()))
+    except BaseException as e:
+      self._outputs.put(e)
 
   def _draw(self, env_id: int) -> np.ndarray | None:
     index, row = divmod(env_id, self.batch_size)
@@ -216,24 +219,14 @@ class GymnasiumStream(base.LocalStream):
       if violation is None:
         continue
       row, text = violation
-      text = f'Environment {env_id[start + row]} of {self.spec.name} {text}'
+      failure = self._failure(env_id[start + row], text)
       if bounds.is_discrete:
-        raise base.EnvironmentFailed(text)
-      _log.warning('%s The run goes on.', text)
+        raise failure
+      _log.warning('%s The run goes on.', failure)
       self._observation_bounds = [
         item for item in self._observation_bounds if item[1].is_discrete
       ]
       return
-
-
-def _finish(
-  group: _Group,
-) -> tuple[_Group, types.EnvOutput] | BaseException:
-  """Returns a group's step, or what it raised."""
-  try:
-    return group, group.envs.finish()
-  except BaseException as e:
-    return e
 
 
 def _find_bounds(
@@ -241,7 +234,7 @@ def _find_bounds(
 ) -> list[tuple[int, step_checks.Bounds]]:
   """Returns numbers and bounds of the observation's arrays that have any."""
   bounds = (
-    step_checks.find_bounds(leaf, array.dtype, key)
+    specs.find_bounds(leaf, array.dtype, key)
     for (key, leaf), array in zip(
       nest.flatten_with_paths(space), nest.flatten(spec), strict=True
     )

@@ -104,16 +104,10 @@ KEYS: Table = {
     None, optional(FLAG), 'Trains on the sign of each reward.', bool
   ),
   'env.use_fire_reset': Key(
-    None,
-    optional(FLAG),
-    'Presses FIRE at each reset. None means True.',
-    bool,
+    None, optional(FLAG), 'Presses FIRE at each reset. None means True.', bool
   ),
   'env.full_action_space': Key(
-    None,
-    optional(FLAG),
-    'Offers all 18 actions of Atari in every game.',
-    bool,
+    None, optional(FLAG), 'Offers all 18 actions of Atari in every game.', bool
   ),
   'env.repeat_action_probability': Key(
     None,

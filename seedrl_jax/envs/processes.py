@@ -80,7 +80,7 @@ class SyncEnvs:
         self.envs.append(make_env())
     self._state.running = _NONE
     self._action = np.zeros(0)
-    # Of the first episodes; later ones go on with the same generators.
+    # For the first episodes; later ones continue with the same generators.
     self._seeds: list[int | None] = [seed + i for i in self._ids]
     self._is_over = [True] * len(env_id)
 

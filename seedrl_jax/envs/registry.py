@@ -15,24 +15,17 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import ml_collections
-
-from seedrl_jax.envs import base
+from seedrl_jax import types
+from seedrl_jax.envs import base, keys
 from seedrl_jax.runtime import process
+from seedrl_jax.runtime.keys import Key
 
 # Options with a config key of their own; None keeps EnvPool's default.
-NAMED = (
-  'episodic_life',
-  'frame_skip',
-  'full_action_space',
-  'max_episode_steps',
-  'noop_max',
-  'repeat_action_probability',
-  'reward_clip',
-  'stack_num',
-  'use_fire_reset',
-  'zero_discount_on_life_loss',
-)
+NAMED = [
+  name.removeprefix('env.')
+  for name, key in keys.KEYS.items()
+  if isinstance(key, Key) and key.default is None
+]
 
 # A step costs about 1 us there, so a second thread only adds contention:
 # CartPole, 128 environments in batches of 64, makes 1.45M steps/s with one
@@ -44,8 +37,8 @@ _CHEAP_FAMILIES = frozenset({'classic_control', 'minigrid', 'toy_text'})
 _UNLIMITED_FAMILIES = frozenset({'jumanji', 'pgx', 'procgen'})
 _NO_TIME_LIMIT = 2**31 - 1
 
-# Where they differ from EnvPool's.
-_OWN_DEFAULTS = {'stack_num': 1, 'use_contact_force': False}
+# Defaults that differ from EnvPool's.
+_DEFAULTS = {'stack_num': 1, 'use_contact_force': False}
 
 # Frames per second that look natural; Atari's is the console's.
 _FRAMES_PER_SECOND = {
@@ -123,8 +116,8 @@ def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
   # Of equal meanings, the shortest name with the newest version counts.
   by_length = sorted(names, key=lambda x: (-len(x), x))
   by_meaning = {_meaning(candidate): candidate for candidate in by_length}
-  found = difflib.get_close_matches(_meaning(name), by_meaning, count, 0.0)
-  return [by_meaning[meaning] for meaning in found]
+  matches = difflib.get_close_matches(_meaning(name), by_meaning, count, 0.0)
+  return [by_meaning[meaning] for meaning in matches]
 
 
 def _meaning(name: str) -> str:
@@ -188,14 +181,14 @@ def default_num_threads(
   return max(1, min(batch_size, cores))
 
 
-def set_options(config: ml_collections.ConfigDict) -> dict[str, Any]:
+def set_options(config: types.Config) -> dict[str, Any]:
   """Returns the options that are set by a config key of their own."""
   values = {name: config.get(name) for name in NAMED}
   return {name: value for name, value in values.items() if value is not None}
 
 
 def envpool_options(
-  config: ml_collections.ConfigDict, defaults: Mapping[str, Any]
+  config: types.Config, defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
   """Returns the checked options for `envpool.make`; `defaults` has all.
 
@@ -221,7 +214,7 @@ def envpool_options(
       f'--config.env.max_episode_steps: EnvPool does not end episodes of '
       f'{config.id} by it; leave it unset.'
     )
-  for name, value in _OWN_DEFAULTS.items():
+  for name, value in _DEFAULTS.items():
     if name in defaults:
       options.setdefault(name, value)
   for name, value in config.options.items():

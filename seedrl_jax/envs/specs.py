@@ -3,14 +3,14 @@
 import functools
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import ml_collections
 import numpy as np
 from gymnasium import spaces
 
 from seedrl_jax import types
+from seedrl_jax.envs import step_checks
 from seedrl_jax.runtime import nest as nest_lib
 
 _INT32 = np.iinfo(np.int32)
@@ -31,16 +31,12 @@ def array_spec(
   dtype = np.dtype(dtype)
   if dtype == np.float64:
     dtype = np.dtype(np.float32)
-  elif _has_64_bits(dtype):
+  elif dtype.kind in 'iu' and dtype.itemsize == 8:
     fits = np.min(low) >= _INT32.min and np.max(high) <= _INT32.max
     dtype = np.dtype(np.int32 if fits else np.float32)
     if not fits:
       _warn_of_float32(flag)
   return types.ArraySpec(tuple(shape), dtype)
-
-
-def _has_64_bits(dtype: np.dtype) -> bool:
-  return dtype.kind in 'iu' and dtype.itemsize == 8
 
 
 @functools.cache
@@ -53,12 +49,20 @@ def _warn_of_float32(flag: str) -> None:
   )
 
 
-def space_spec(space: spaces.Space, flag: str) -> types.ArraySpec:
+def space_spec(
+  space: spaces.Space, flag: str, key: str = ''
+) -> types.ArraySpec:
   """Returns the spec of an observation's array.
 
   Raises:
-    ValueError: if the space is not of arrays; names `flag`.
+    ValueError: if the space is not of arrays, or they are empty; names `flag`.
   """
+  if 0 in (space.shape or ()):
+    name = f' {key!r}' if key else ''
+    raise ValueError(
+      f'{flag}: the observation{name} of shape {space.shape} is empty; leave '
+      'it out (--config.env.drop_observations), or give it a number.'
+    )
   if space.shape is None or space.dtype is None:
     raise ValueError(
       f'{flag}: observations must be arrays or dicts of arrays, not '
@@ -84,6 +88,29 @@ def _bounds(space: spaces.Space) -> tuple[Any, Any] | None:
   return None
 
 
+def find_bounds(
+  space: spaces.Space, dtype: np.dtype, key: str = ''
+) -> step_checks.Bounds | None:
+  """Returns the bounds of arrays of a space; None if there are none to check.
+
+  Only a Box and spaces of choices have them.
+  """
+  bounds = _bounds(space)
+  if bounds is None or isinstance(space, spaces.MultiBinary):
+    return None
+  low, high = map(np.asarray, bounds)
+  if dtype.kind == 'f':
+    # Rounded as the values are.
+    with np.errstate(over='ignore'):
+      low, high = low.astype(dtype), high.astype(dtype)
+  least, largest = -np.inf, np.inf
+  if dtype.kind in 'iu':
+    least, largest = np.iinfo(dtype).min, np.iinfo(dtype).max
+  if (low <= least).all() and (high >= largest).all():
+    return None
+  return step_checks.Bounds(key, low, high, isinstance(space, spaces.Discrete))
+
+
 def with_categories(
   spec: types.ArraySpec, low: Any, high: Any
 ) -> types.ArraySpec:
@@ -95,16 +122,7 @@ def with_categories(
   return spec._replace(categories=categories)
 
 
-def map_nest(function: Callable[[Any], Any], nest: types.Nest) -> types.Nest:
-  """Applies a function to the leaves of a nest of dicts."""
-  if isinstance(nest, dict):
-    return {key: map_nest(function, value) for key, value in nest.items()}
-  return function(nest)
-
-
-def keep_keys(
-  config: ml_collections.ConfigDict, nest: types.Nest
-) -> types.Nest:
+def keep_keys(config: types.Config, nest: types.Nest) -> types.Nest:
   """Returns `nest` without its outermost keys that the config drops.
 
   All its dicts become sorted dicts.
@@ -115,13 +133,13 @@ def keep_keys(
   dropped = config.drop_observations
   if not isinstance(nest, Mapping):
     return nest
-  kept = {k: _sorted(nest[k]) for k in sorted(nest) if k not in dropped}
-  if not kept:
+  rest = {k: x for k, x in _sorted(nest).items() if k not in dropped}
+  if not rest:
     raise ValueError(
       f'--config.env.drop_observations={tuple(dropped)}: nothing is left of '
       f'the observation, which has {", ".join(sorted(nest))}.'
     )
-  return kept
+  return rest
 
 
 def joined_spec(spec: types.StreamSpec) -> types.StreamSpec:
@@ -150,7 +168,8 @@ def action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:
   """Returns the `ActionSpec` of an action space.
 
   Raises:
-    ValueError: if it is not Discrete, MultiDiscrete, MultiBinary or Box.
+    ValueError: if it is not Discrete, MultiDiscrete, MultiBinary or Box, or if
+      actions are empty.
   """
   bounds = _bounds(space)
   if bounds is None:
@@ -161,6 +180,10 @@ def action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:
   low, high = bounds
   if isinstance(space, spaces.Box):
     low, high = _bound(low), _bound(high)
+  if 0 in np.shape(low):
+    raise ValueError(
+      f'{flag}: actions of shape {np.shape(low)} are empty; give them a number.'
+    )
   is_float = np.issubdtype(space.dtype, np.floating)
   return types.ActionSpec(
     np.shape(low),

@@ -4,19 +4,14 @@ Each raises `InvalidStep`, whose message begins with a verb; the caller puts the
 environment's number and name before it.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.runtime import nest
-
-if TYPE_CHECKING:
-  import gymnasium
 
 # The largest absolute reward. Losses square rewards and gradients multiply them
 # with observations: in float32 that is safe up to ten times this, but not a
@@ -170,35 +165,3 @@ def find_excess(
   limits = np.iinfo(dtype)
   low, high = np.asarray(limits.min), np.asarray(limits.max)
   return Bounds(key, low, high, True).violation(values)
-
-
-def find_bounds(
-  space: gymnasium.Space, dtype: np.dtype, key: str = ''
-) -> Bounds | None:
-  """Returns the bounds of arrays of a space; None if there are none to check.
-
-  Only a Box and spaces of choices have them.
-  """
-  # Policies check what they are given where Gymnasium is not installed.
-  from gymnasium import spaces
-
-  match space:
-    case spaces.Box():
-      low, high = space.low, space.high
-    case spaces.Discrete():
-      low = np.asarray(space.start)
-      high = low + (space.n - 1)
-    case spaces.MultiDiscrete():
-      low, high = space.start, space.start + (space.nvec - 1)
-    case _:
-      return None
-  if dtype.kind == 'f':
-    # Rounded as the values are.
-    with np.errstate(over='ignore'):
-      low, high = low.astype(dtype), high.astype(dtype)
-  least, largest = -np.inf, np.inf
-  if dtype.kind in 'iu':
-    least, largest = np.iinfo(dtype).min, np.iinfo(dtype).max
-  if (low <= least).all() and (high >= largest).all():
-    return None
-  return Bounds(key, low, high, isinstance(space, spaces.Discrete))

@@ -54,10 +54,10 @@ def check(
   missing = [flag for flag in flags_needed(config) if flag not in allowed]
   if not missing:
     return
-  wanted = ', '.join(_shown(flag.partition('=')[2]) for flag in missing)
+  names = ', '.join(_printable(flag.partition('=')[2]) for flag in missing)
   raise ValueError(
-    f'{asker} asks for {wanted}, which could run code from outside of this '
-    f'package; if you trust it, add {" ".join(map(_shown, missing))}.'
+    f'{asker} asks for {names}, which could run code from outside of this '
+    f'package; if you trust it, add {" ".join(map(_printable, missing))}.'
   )
 
 
@@ -68,6 +68,6 @@ def _is_number(value: Any) -> bool:
   return value is None or isinstance(value, (int, float))
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
   """Returns text quoted for a shell, without terminal control characters."""
   return shlex.quote(text.encode('unicode_escape').decode())

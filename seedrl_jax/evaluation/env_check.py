@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import gymnasium
-import ml_collections
+import jax
 import numpy as np
 
 from seedrl_jax import types
@@ -31,23 +31,14 @@ MakeEnv = Callable[[], gymnasium.Env]
 _Arrays = list[np.ndarray | None]
 
 
-@dataclasses.dataclass(frozen=True)
-class CheckOptions:
-  """How much to play: `episodes`, each of at most `max_steps` steps."""
-
-  episodes: int = 10
-  max_steps: int = 10_000
-  seed: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class EnvReport:
   """The results of an environment's check.
 
   Attributes:
     name: of the environment.
-    faults: sentences on what training refuses.
-    warnings: sentences on what training takes, but may not be meant.
+    faults: errors that would end a training.
+    warnings: what training accepts, but may be a mistake.
     episodes, steps: number of those played.
     steps_per_second: of a single environment, without resets.
     is_deterministic: whether two environments gave the same observation when
@@ -57,7 +48,7 @@ class EnvReport:
   """
 
   name: str
-  faults: tuple[str, ...]
+  faults: tuple[str, ...] = ()
   warnings: tuple[str, ...] = ()
   episodes: int = 0
   steps: int = 0
@@ -115,7 +106,7 @@ class _Findings:
 class _PoolEnv(gymnasium.Env):
   """An environment of EnvPool with the methods of Gymnasium's."""
 
-  def __init__(self, config: ml_collections.ConfigDict):
+  def __init__(self, config: types.Config):
     self._config = config
     self._stream: base.LocalStream | None = None
     self._num_resets = 0
@@ -144,72 +135,64 @@ class _PoolEnv(gymnasium.Env):
       self._stream.close()
 
   def _row(self, output: types.EnvOutput) -> types.Nest:
-    return specs.map_nest(lambda x: x[0], output.observation)
+    return jax.tree.map(lambda x: x[0], output.observation)
 
 
 class _Checker:
-  """Plays one environment; gathers what a report has."""
+  """Plays one environment, and fills in a report."""
 
-  def __init__(self, config: ml_collections.ConfigDict):
+  def __init__(self, config: types.Config, episodes: int, max_steps: int):
     self._config = config
+    self._num_episodes = episodes
+    self._max_steps = max_steps
+    self._report = EnvReport(config.env.factory or config.env.id)
     self._faults, self._warnings = _Findings(), _Findings()
-    self._episodes = self._steps = 0
     self._seconds = 0.0
-    self._is_deterministic: bool | None = None
-    self._network = ''
-    self._name = config.env.factory or config.env.id
 
-  def report(self) -> EnvReport:
-    return EnvReport(
-      self._name,
-      self._faults.sentences(),
-      self._warnings.sentences(),
-      self._episodes,
-      self._steps,
-      self._steps / max(self._seconds, 1e-9),
-      self._is_deterministic,
-      self._network,
-    )
-
-  def check(self, make: MakeEnv, options: CheckOptions) -> None:
+  def check(self, make: MakeEnv, seed: int) -> EnvReport:
     """Makes an environment and plays it."""
     env = self._faults.attempt(lambda: self._make(make))
-    if env is None:
-      return
-    if self._describe(env):
-      rng = np.random.default_rng(options.seed)
-      first = self._play(env, options.seed, options.max_steps, rng)
-      for _ in range(1, options.episodes):
-        # As in training, later resets have no seed.
-        self._play(env, None, options.max_steps, rng)
-      self._compare_resets(first, env, make, options.seed)
-    self._faults.attempt(env.close)
+    if env is not None:
+      if self._describe(env):
+        rng = np.random.default_rng(seed)
+        first = self._play(env, seed, rng)
+        for _ in range(1, self._num_episodes):
+          # As in training, later resets have no seed.
+          self._play(env, None, rng)
+        self._compare_resets(first, env, make, seed)
+      self._faults.attempt(env.close)
+    report = self._report
+    report.faults = self._faults.sentences()
+    report.warnings = self._warnings.sentences()
+    report.steps_per_second = report.steps / max(self._seconds, 1e-9)
+    return report
 
   def _make(self, make: Callable[[], Any]) -> gymnasium.Env:
     with registry.quiet_spaces():
       env = make()
     if not isinstance(env, gymnasium.Env):
       raise ValueError(
-        f'{self._name} must be or make a gymnasium.Env, not a '
+        f'{self._report.name} must be or make a gymnasium.Env, not a '
         f'{type(env).__name__}.'
       )
     return env
 
   def _describe(self, env: gymnasium.Env) -> bool:
     """Reads spaces; returns whether agents can use all of them."""
-    described = self._faults.attempt(lambda: self._read_spaces(env))
-    if described is None:
+    description = self._faults.attempt(lambda: self._read_spaces(env))
+    if description is None:
       return False
-    self._spec = described.spec
-    self._name = self._spec.name
-    self._action_dtype = described.action_dtype
+    self._spec = description.spec
+    self._report.name = self._spec.name
+    self._action_dtype = description.action_dtype
+    observation = self._spec.observation
     # Each array as a nest of its own, so that one fault hides no other.
     self._arrays = [
-      (key, single, step_checks.find_bounds(space, spec.dtype, key))
+      (key, single, specs.find_bounds(space, spec.dtype, key))
       for single, (key, spec), space in zip(
-        _single_arrays(self._spec.observation),
-        nest.flatten_with_paths(self._spec.observation),
-        nest.flatten(described.space),
+        _single_arrays(observation),
+        nest.flatten_with_paths(observation),
+        nest.flatten(description.space),
         strict=True,
       )
     ]
@@ -245,24 +228,20 @@ class _Checker:
       lambda: observations.make_leaves(network, env_spec)
     )
     if leaves is not None:
-      self._network = observations.describe(network, env_spec)
+      self._report.network = observations.describe(network, env_spec)
 
   def _play(
-    self,
-    env: gymnasium.Env,
-    seed: int | None,
-    max_steps: int,
-    rng: np.random.Generator,
+    self, env: gymnasium.Env, seed: int | None, rng: np.random.Generator
   ) -> _Arrays | None:
     """Plays an episode, as far as the environment can go on.
 
     Returns the arrays of its first observation, or None if the reset failed.
     """
-    self._episodes += 1
+    self._report.episodes += 1
     first = self._reset(env, seed)
     if first is None:
       return None
-    for _ in range(max_steps):
+    for _ in range(self._max_steps):
       action = self._spec.action.sample(rng)
       action = np.asarray(action, self._action_dtype)[()]
       start = time.perf_counter()
@@ -271,7 +250,7 @@ class _Checker:
       if result is None or self._step(result):
         return first
     self._warnings.add(
-      f'An episode had not ended after {max_steps} steps; end it with '
+      f'An episode had not ended after {self._max_steps} steps; end it with '
       "Gymnasium's TimeLimit or --config.env.max_episode_steps, or raise "
       '--max_steps.',
     )
@@ -298,11 +277,11 @@ class _Checker:
       self._faults.attempt(other.close)
     if again is None:
       return
-    self._is_deterministic = all(
+    self._report.is_deterministic = all(
       a is None or b is None or np.array_equal(a, b)
       for a, b in zip(first, again, strict=True)
     )
-    if not self._is_deterministic:
+    if not self._report.is_deterministic:
       self._warnings.add(
         f'Resets with seed {seed} differ; draw all random numbers from '
         'self.np_random.',
@@ -319,7 +298,7 @@ class _Checker:
 
   def _step(self, result: Any) -> bool:
     """Checks what a step returned; returns whether the episode is over."""
-    self._steps += 1
+    self._report.steps += 1
     if not isinstance(result, tuple) or len(result) != 5:
       self._faults.attempt(lambda: step_checks.step_values(result))
       return True
@@ -371,29 +350,30 @@ def _single_arrays(spec: types.Nest) -> Iterator[types.Nest]:
 
 
 def check(
-  config: ml_collections.ConfigDict,
-  options: CheckOptions,
+  config: types.Config,
+  episodes: int = 10,
+  max_steps: int = 10_000,
+  seed: int = 0,
   make: MakeEnv | None = None,
 ) -> EnvReport:
   """Steps an environment and reports its faults.
 
-  `make` makes it; None: the section `env` of the configuration says which, and
-  a thread of its own makes and steps it, as in training.
+  Args:
+    max_steps: maximum number of steps of an episode.
+    seed: of environment and actions.
+    make: makes the environment; None: the section `env` of the configuration
+      says which, and a thread of its own makes and steps it, as in training.
   """
-  checker = _Checker(config)
+  checker = _Checker(config, episodes, max_steps)
   if make is not None:
     # It may return an environment of the caller's thread.
-    checker.check(make, options)
-    return checker.report()
+    return checker.check(make, seed)
 
-  def run() -> None:
-    checker.check(lambda: _make_configured(config.env), options)
+  def make_configured() -> gymnasium.Env:
+    if factory.is_gymnasium(config.env):
+      return gymnasium_envs.load_factory(config.env)()
+    return _PoolEnv(config.env)
 
-  env_thread.call_in_thread('check-env', run)
-  return checker.report()
-
-
-def _make_configured(section: ml_collections.ConfigDict) -> gymnasium.Env:
-  if factory.is_gymnasium(section):
-    return gymnasium_envs.load_factory(section)()
-  return _PoolEnv(section)
+  return env_thread.call_in_thread(
+    'check-env', lambda: checker.check(make_configured, seed)
+  )

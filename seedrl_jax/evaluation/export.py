@@ -1,7 +1,7 @@
 """Writes a policy as a StableHLO function that needs only JAX to run.
 
-`policy.stablehlo` is a serialized `jax.export.Exported`; `policy.json` tells
-what it takes and returns.
+`policy.stablehlo` is a serialized `jax.export.Exported`; `policy.json`
+describes its inputs and outputs.
 """
 
 import pathlib
@@ -63,7 +63,7 @@ def export(
 
 
 def _inputs(spec: types.EnvSpec, batch_size: int) -> dict[str, Any]:
-  """Returns the shapes of the function's inputs beside the state."""
+  """Returns the shapes of the function's inputs except the state."""
 
   def rows(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((batch_size, *shape), dtype)

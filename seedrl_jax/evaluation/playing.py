@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import jax
-import ml_collections
 import numpy as np
 
 from seedrl_jax import types
@@ -26,7 +25,7 @@ _DEFAULT_NUM_ENVS = 10
 # Keeps the seeds apart from those of any training stream.
 _SEED_OFFSET = 1_500_000_007
 _PROGRESS_SECONDS = 1.0
-# Keys that acting depends on, beside the agent's own. Runs of earlier releases
+# Keys that acting depends on, except the agent's. Runs of earlier releases
 # lack network.categories.
 _NEEDED = {
   key: allowed
@@ -160,10 +159,10 @@ class ObservedStream(WrappedStream):
   def recv(self) -> types.EnvOutput:
     output = self._stream.recv()
     ended = self._stream.take_episodes()
-    shown = self._quota.wants(0)
+    is_recorded = self._quota.wants(0)
     self._quota.add(ended)
     self._quota.cut_long(self._local)
-    if self.recorder is not None and shown:
+    if self.recorder is not None and is_recorded:
       self.recorder.record(output, ended)
     return output
 
@@ -195,7 +194,7 @@ def read_config(
   directory: workdir_lib.Workdir,
   allowed: Collection[str],
   flag: str = '--workdir',
-) -> ml_collections.ConfigDict:
+) -> types.Config:
   """Returns the configuration of a run, which another person may have made.
 
   `allowed` are flags, see `trust.check`; `flag` named the directory.
@@ -205,9 +204,9 @@ def read_config(
   """
   config = directory.read_config(base_config.SAVED)
   trust.check(config.to_dict(), allowed, f'{flag}={directory.path}')
-  own = agents.allowed(config) or {}
+  agent_keys = agents.allowed(config) or {}
   try:
-    settings.check(config, _NEEDED | dict(own), complete=False)
+    settings.check(config, _NEEDED | dict(agent_keys), complete=False)
   except ValueError as e:
     raise ValueError(f'{directory.config_json}: {e}') from e
   return config
@@ -215,7 +214,7 @@ def read_config(
 
 def load_player(
   directory: workdir_lib.Workdir,
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   env_spec: types.EnvSpec,
   number: int | None,
   line: progress.ProgressLine,
@@ -233,9 +232,9 @@ def load_player(
   """
   observations.check_release(directory, config.network, env_spec)
   agent = agents.load_agent(config, env_spec)
-  none = f'{flag}={directory.path} holds no checkpoint'
+  message = f'{flag}={directory.path} holds no checkpoint'
   if not directory.checkpoints.is_dir():
-    raise ValueError(f'{none} yet.')
+    raise ValueError(f'{message} yet.')
   store = checkpoints.Checkpoints(
     directory.checkpoints, report=line.say, read_only=True
   )
@@ -246,13 +245,14 @@ def load_player(
   )
   steps = store.steps()
   if number is not None:
-    none += f' {number}'
+    message += f' {number}'
     if number not in steps:
-      there = ', '.join(map(str, steps)) or 'none'
-      raise ValueError(f'{none}; there are: {there}.')
+      numbers = ', '.join(map(str, steps)) or 'none'
+      raise ValueError(f'{message}; there are: {numbers}.')
   checkpoint = store.restore(template, 'agent', number)
   if checkpoint is None:
-    raise ValueError(f'{none} that is sound.' if steps else f'{none} yet.')
+    end = 'that is sound' if steps else 'yet'
+    raise ValueError(f'{message} {end}.')
   params = agent.acting_params(checkpoint.state)
   return Player(agent, params, checkpoint.step)
 

@@ -5,7 +5,6 @@ import dataclasses
 import os
 import pathlib
 
-import ml_collections
 import numpy as np
 
 from seedrl_jax.envs import base as envs
@@ -80,27 +79,6 @@ def evaluate(
   player = playing.load_player(
     directory, config, env_spec, options.checkpoint, line
   )
-  quota = playing.EpisodeQuota(
-    options.episodes, options.width, options.max_steps
-  )
-  observed = _open_stream(config, options, quota)
-  with contextlib.closing(observed):
-    worker = playing.make_worker(player, observed, env_spec, options)
-    playing.play(worker, quota, line)
-  return Evaluation(
-    env_spec.env_id,
-    player.version,
-    options.sample,
-    (*quota.episodes, *quota.cut),
-    observed.recorder,
-  )
-
-
-def _open_stream(
-  config: ml_collections.ConfigDict,
-  options: EvaluationOptions,
-  quota: playing.EpisodeQuota,
-) -> playing.ObservedStream:
   stream = env_factory.make_stream(
     config.env,
     seed=options.env_seed,
@@ -113,4 +91,17 @@ def _open_stream(
   if options.video:
     layout = config.network.image_layout
     recorder = video_lib.VideoRecorder(options.video, stream, layout)
-  return playing.ObservedStream(stream, quota, recorder)
+  quota = playing.EpisodeQuota(
+    options.episodes, options.width, options.max_steps
+  )
+  observed = playing.ObservedStream(stream, quota, recorder)
+  with contextlib.closing(observed):
+    worker = playing.make_worker(player, observed, env_spec, options)
+    playing.play(worker, quota, line)
+  return Evaluation(
+    env_spec.env_id,
+    player.version,
+    options.sample,
+    (*quota.episodes, *quota.cut),
+    observed.recorder,
+  )

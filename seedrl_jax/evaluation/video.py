@@ -1,4 +1,4 @@
-"""Films episodes: MP4 through ffmpeg, or GIF through Pillow.
+"""Records videos of episodes: MP4 through ffmpeg, or GIF through Pillow.
 
 Frames are enlarged, under a line with the episode's number, return and length.
 """
@@ -49,7 +49,7 @@ def check_path(path: pathlib.Path) -> None:
 
 
 class VideoRecorder:
-  """Films the episodes of environment 0 of a `rendered` stream.
+  """Records the episodes of environment 0 of a `rendered` stream.
 
   Attributes:
     path: the file that is written, when it is closed.

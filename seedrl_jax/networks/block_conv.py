@@ -91,12 +91,12 @@ class StridedConv(nn.Module):
       kernel = _block_kernel(kernel, stride, frames).astype(self.dtype)
       span = size // stride
       too_wide = span**2 * channels > _WIDEST * x.shape[-1]
-      return (_conv if too_wide and not in_loop else _window_conv)(x, kernel)
+      return (conv if too_wide and not in_loop else _window_conv)(x, kernel)
 
     def whole(x: jax.Array, kernel: jax.Array) -> jax.Array:
       if self.num_frames is None:
-        return _conv(x, kernel.astype(self.dtype), stride)
-      return _conv(x, _block_kernel(kernel, stride, frames).astype(self.dtype))
+        return conv(x, kernel.astype(self.dtype), stride)
+      return conv(x, _block_kernel(kernel, stride, frames).astype(self.dtype))
 
     y = jax.lax.platform_dependent(x, kernel, cpu=blocks, default=whole)
     return add_bias(y, bias)
@@ -137,13 +137,13 @@ def space_to_depth(x: jax.Array, layer: ConvLayer) -> jax.Array:
   return x.reshape((*leading, rows, columns, -1))
 
 
-def _conv(x: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
+def conv(
+  x: jax.Array, kernel: jax.Array, stride: int = 1, padding: str = 'VALID'
+) -> jax.Array:
+  """Convolves `[N, H, W, D]` with `[s, s, D, C]`."""
+  layout = ('NHWC', 'HWIO', 'NHWC')
   return jax.lax.conv_general_dilated(
-    x,
-    kernel,
-    (stride, stride),
-    'VALID',
-    dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
+    x, kernel, (stride, stride), padding, dimension_numbers=layout
   )
 
 

@@ -1,12 +1,12 @@
 """Distributions of actions, as functions of a network's outputs.
 
-Parameters are float32 `[..., P]`, actions `[..., *shape]`. rlax's distributions
-give way to distrax's, which import TensorFlow Probability: too heavy for these
-few formulas.
+Parameters are float32 `[..., P]`, with P `num_params`; actions are
+`[..., *shape]`; log-probabilities and entropies, in nats, are float32 `[...]`.
+`max_entropy` is that of the uniform policy, or 0 for continuous actions. rlax's
+distributions are deprecated, and distrax imports TensorFlow Probability.
 """
 
 import dataclasses
-from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -40,32 +40,6 @@ def is_scaled(action: types.ActionSpec) -> bool:
   return not action.is_discrete and bool(
     (middle != 0).any() | (half != 1).any()
   )
-
-
-class Distribution(Protocol):
-  """Independent choices of all numbers of an action."""
-
-  @property
-  def num_params(self) -> int:
-    """P."""
-    ...
-
-  @property
-  def max_entropy(self) -> float:
-    """Entropy of the uniform policy in nats; 0 for continuous actions."""
-    ...
-
-  def sample(self, key: jax.Array, params: jax.Array) -> jax.Array: ...
-
-  def mode(self, params: jax.Array) -> jax.Array: ...
-
-  def log_prob(self, params: jax.Array, action: jax.Array) -> jax.Array:
-    """Returns log p(action), float32 `[...]`."""
-    ...
-
-  def entropy(self, params: jax.Array) -> jax.Array:
-    """Returns nats, float32 `[...]`."""
-    ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,11 +82,11 @@ class Categorical:
   def log_prob(self, params: jax.Array, action: jax.Array) -> jax.Array:
     choices = action.reshape((*params.shape[:-1], len(self.sizes)))
     # A gather's gradient would be a slow scatter.
-    taken = [
+    codes = [
       jax.nn.one_hot(choices[..., i], size) for i, size in enumerate(self.sizes)
     ]
     logits = jnp.concatenate(self._logits(params), axis=-1)
-    return jnp.sum(jnp.concatenate(taken, axis=-1) * logits, axis=-1)
+    return jnp.sum(jnp.concatenate(codes, axis=-1) * logits, axis=-1)
 
   def entropy(self, params: jax.Array) -> jax.Array:
     logits = jnp.concatenate(self._logits(params), axis=-1)
@@ -120,7 +94,24 @@ class Categorical:
 
 
 @dataclasses.dataclass(frozen=True)
-class Gaussian:
+class _Scaled:
+  """Numbers of which -1 and 1 are scaled to the bounds of `action`."""
+
+  action: types.ActionSpec
+
+  @property
+  def num_params(self) -> int:
+    return 2 * len(self.action.minimum)
+
+  def _scale(self, numbers: jax.Array) -> jax.Array:
+    """Maps numbers `[..., P / 2]` to actions."""
+    middle, half = scale(self.action)
+    action = middle + half * numbers
+    return action.reshape((*numbers.shape[:-1], *self.action.shape))
+
+
+@dataclasses.dataclass(frozen=True)
+class Gaussian(_Scaled):
   """Gaussian numbers, of which -1 and 1 are scaled to an action's bounds.
 
   Actions may leave the bounds. Parameters are `[mean, log]`, before scaling. A
@@ -128,35 +119,22 @@ class Gaussian:
   gradient never vanishes.
   """
 
-  action: types.ActionSpec
   min_deviation: float = 0.0
   first_deviation: float = 1.0
-
-  @property
-  def num_params(self) -> int:
-    return 2 * len(self.action.minimum)
-
-  @property
-  def max_entropy(self) -> float:
-    return 0.0
+  max_entropy = 0.0
 
   def _split(self, params: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns means and deviations `[..., P / 2]`."""
     mean, log = jnp.split(params, 2, axis=-1)
     return mean, self.min_deviation + self.first_deviation * jnp.exp(log)
 
-  def _action(self, numbers: jax.Array) -> jax.Array:
-    middle, half = scale(self.action)
-    action = middle + half * numbers
-    return action.reshape((*numbers.shape[:-1], *self.action.shape))
-
   def sample(self, key: jax.Array, params: jax.Array) -> jax.Array:
     mean, deviation = self._split(params)
     noise = jax.random.normal(key, mean.shape)
-    return self._action(mean + deviation * noise)
+    return self._scale(mean + deviation * noise)
 
   def mode(self, params: jax.Array) -> jax.Array:
-    return self._action(self._split(params)[0])
+    return self._scale(self._split(params)[0])
 
   def log_prob(self, params: jax.Array, action: jax.Array) -> jax.Array:
     mean, deviation = self._split(params)
@@ -173,18 +151,12 @@ class Gaussian:
 
 
 @dataclasses.dataclass(frozen=True)
-class TanhGaussian:
+class TanhGaussian(_Scaled):
   """Gaussian numbers, squashed by tanh and scaled to an action's bounds.
 
   Haarnoja et al. 2018 (arXiv 1801.01290, appendix C). Parameters are means and
   raw deviations, of which tanh keeps the logarithm in [-5, 2].
   """
-
-  action: types.ActionSpec
-
-  @property
-  def num_params(self) -> int:
-    return 2 * len(self.action.minimum)
 
   def _split(self, params: jax.Array) -> tuple[jax.Array, jax.Array]:
     mean, raw = jnp.split(params, 2, axis=-1)
@@ -192,23 +164,16 @@ class TanhGaussian:
     log = low + 0.5 * (high - low) * (jnp.tanh(raw) + 1.0)
     return mean, jnp.exp(log)
 
-  def squash(self, numbers: jax.Array) -> jax.Array:
-    """Maps numbers `[..., P / 2]` to actions."""
-    middle, half = scale(self.action)
-    action = middle + half * jnp.tanh(numbers)
-    return action.reshape((*numbers.shape[:-1], *self.action.shape))
-
   def sample(self, key: jax.Array, params: jax.Array) -> jax.Array:
     return self.sample_and_log_prob(key, params)[0]
 
   def mode(self, params: jax.Array) -> jax.Array:
-    return self.squash(self._split(params)[0])
+    return self._scale(jnp.tanh(self._split(params)[0]))
 
   def log_prob_of(self, params: jax.Array, numbers: jax.Array) -> jax.Array:
-    """Returns log p(squash(numbers)), float32 `[...]`.
+    """Returns the log-density of the action for numbers before tanh.
 
-    Of the action itself it could not be told at the edges, where tanh rounds
-    to 1.
+    An action at the edges, where tanh rounds to 1, does not determine it.
     """
     # log(1 - tanh(x)^2) without the cancellation.
     log_slope = 2.0 * (np.log(2.0) - numbers - jax.nn.softplus(-2.0 * numbers))
@@ -222,14 +187,18 @@ class TanhGaussian:
     """Returns an action and its log-density, with gradients through both."""
     mean, deviation = self._split(params)
     numbers = mean + deviation * jax.random.normal(key, mean.shape)
-    return self.squash(numbers), self.log_prob_of(params, numbers)
+    action = self._scale(jnp.tanh(numbers))
+    return action, self.log_prob_of(params, numbers)
+
+
+Distribution = Categorical | Gaussian
 
 
 def make(
   action: types.ActionSpec,
   min_deviation: float = 0.0,
   first_deviation: float = 1.0,
-) -> Categorical | Gaussian:
+) -> Distribution:
   """Makes the distribution of an on-policy agent.
 
   An environment's stream clips a Gaussian's actions to their bounds.

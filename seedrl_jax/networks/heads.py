@@ -114,10 +114,10 @@ class ActorCritic(nn.Module):
   ) -> tuple[ActorCriticOutput, types.Nest]:
     """Maps `[T, B, ...]` and a core to outputs and the next core."""
     if self.separate:
-      other = self.network.copy(name='baseline_network')
-      features, own_core = self.network(inputs, core[0])
-      baseline_features, other_core = other(inputs, core[1])
-      core = own_core, other_core
+      baseline_network = self.network.copy(name='baseline_network')
+      features, policy_core = self.network(inputs, core[0])
+      baseline_features, baseline_core = baseline_network(inputs, core[1])
+      core = policy_core, baseline_core
     else:
       features, core = self.network(inputs, core)
       baseline_features = features

@@ -31,9 +31,7 @@ KEYS: Table = {
     "The activation of all torsos except 'resnet', which has ReLU.",
   ),
   'network.layer_norm': Key(
-    False,
-    FLAG,
-    "Applies layer norm before each activation. 'resnet' has none.",
+    False, FLAG, "Applies layer norm before each activation. 'resnet' has none."
   ),
   'network.dense_size': Key(
     0,
@@ -89,9 +87,7 @@ KEYS: Table = {
     'there is none.',
   ),
   'network.previous_reward_clip': Key(
-    1.0,
-    number(0),
-    'Clips the previous reward to [-x, x]. 0 means no clipping.',
+    1.0, number(0), 'Clips the previous reward to [-x, x]. 0 means no clipping.'
   ),
   'network.compute_dtype': Key(
     'float32',

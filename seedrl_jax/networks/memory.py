@@ -24,26 +24,26 @@ def initial_frames(
 
 
 def stack_frames(
-  frames: jax.Array, first: jax.Array, kept: jax.Array
+  frames: jax.Array, first: jax.Array, earlier: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
   """Stacks each frame `[T, B, ..., C]` on the k - 1 before it.
 
   Args:
     frames: of an unroll.
     first: bool `[T, B]`, whether an episode starts at the step.
-    kept: the state, `[B, ..., C * (k - 1)]`, oldest frame first.
+    earlier: the state, `[B, ..., C * (k - 1)]`, oldest frame first.
 
   Returns:
     stacks `[T, B, ..., C * k]`, oldest frame first, and the next state. Frames
     of earlier episodes are zero.
   """
   chex.assert_equal_shape_prefix([frames, first], 2)
-  chex.assert_type(kept, frames.dtype)
+  chex.assert_type(earlier, frames.dtype)
   length, batch, *shape, channels = frames.shape
-  history = kept.shape[-1] // channels
+  history = earlier.shape[-1] // channels
   # Steps and environments are one axis, [T * B]: a TPU would pad each of two.
   extended = jnp.concatenate([
-    *jnp.split(kept, history, axis=-1),
+    *jnp.split(earlier, history, axis=-1),
     frames.reshape((-1, *shape, channels)),
   ])
   if length > 1:
@@ -51,7 +51,7 @@ def stack_frames(
     # needs no copy.
     extended = jax.lax.optimization_barrier(extended)
   # A frame is of the step's episode if equally many episodes had started by
-  # then; frames of `kept` continue until a FIRST.
+  # then; `earlier` frames continue until a FIRST.
   episode = jnp.cumsum(first, axis=0, dtype=jnp.int32)
   before = jnp.zeros((history, batch), jnp.int32)
   episodes = jnp.concatenate([before, episode])

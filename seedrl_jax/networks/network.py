@@ -6,7 +6,7 @@ core. Acting is the case T = 1 of the same code.
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import chex
 import flax.linen as nn
@@ -48,7 +48,7 @@ def without_memory(core: CoreState) -> CoreState:
 class Network(nn.Module):
   """Computes features of each step of an unroll."""
 
-  config: ml_collections.ConfigDict  # config.network
+  config: types.Config  # config.network
   leaves: tuple[observations.Leaf, ...]  # of the observation, in order
   action: types.ActionSpec
 
@@ -56,17 +56,15 @@ class Network(nn.Module):
     """Returns the core state of `batch` environments before any step."""
     config = self.config
     frames: tuple[jax.Array, ...] = ()
+    lstm: types.Nest = ()
     if config.frame_stack > 1:
-      arrays = [leaf for leaf in self.leaves if leaf.shape]
+      specs = [_frame_spec(leaf) for leaf in self.leaves if leaf.shape]
       frames = tuple(
-        memory.initial_frames(
-          batch, frame.shape, frame.dtype, config.frame_stack
-        )
-        for frame in map(_frame_spec, arrays)
+        memory.initial_frames(batch, x.shape, x.dtype, config.frame_stack)
+        for x in specs
       )
-    if not config.lstm_size:
-      return CoreState(frames, ())
-    lstm = memory.initial_lstm_state(batch, config.lstm_size)
+    if config.lstm_size:
+      lstm = memory.initial_lstm_state(batch, config.lstm_size)
     return CoreState(frames, lstm)
 
   @nn.compact
@@ -99,7 +97,6 @@ class Network(nn.Module):
   def _frames(self, observation: types.Nest) -> list[jax.Array]:
     """Lays out the arrays `[T, B, ...]` of an observation for stacking."""
     arrays = jax.tree.leaves(observation)
-    chex.assert_equal(len(arrays), len(self.leaves))
     return [
       _to_frame(x, leaf) for x, leaf in zip(arrays, self.leaves, strict=True)
     ]
@@ -113,11 +110,11 @@ class Network(nn.Module):
     """Stacks all leaves but scalars."""
     if not frames:
       return leaves, frames
-    kept = iter(frames)
+    earlier = iter(frames)
     stacks, new_frames = [], []
     for x in leaves:
       if x.ndim > first.ndim:
-        x, state = memory.stack_frames(x, first, next(kept))
+        x, state = memory.stack_frames(x, first, next(earlier))
         new_frames.append(state)
       stacks.append(x)
     return stacks, tuple(new_frames)
@@ -221,9 +218,7 @@ def _in_chunks(
   return features.reshape((-1, features.shape[-1]))[:n]
 
 
-def make_network(
-  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
-) -> Network:
+def make_network(config: types.Config, env_spec: types.EnvSpec) -> Network:
   """Makes the network of `config`, a `config.network`.
 
   Raises:
@@ -235,20 +230,13 @@ def make_network(
   return Network(frozen, leaves, env_spec.action)
 
 
-class HasCore(Protocol):
-  """A module with recurrent state, if only an empty one."""
-
-  def initial_core(self, batch: int) -> types.Nest:
-    """Returns the state of `batch` environments before any step."""
-    ...
-
-
 def make_init(
-  module: nn.Module, network: HasCore, env_spec: types.EnvSpec
+  module: nn.Module, network: Any, env_spec: types.EnvSpec
 ) -> Callable[[jax.Array], types.Nest]:
   """Returns a function that makes the parameters of `module` from a key.
 
-  `module` maps `[T, B, ...]` and a core of `network` to outputs and a core.
+  `module` maps `[T, B, ...]` and a core, which `network.initial_core` makes, to
+  outputs and a core.
   """
 
   def init(key: jax.Array) -> types.Nest:

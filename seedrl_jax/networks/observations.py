@@ -12,7 +12,6 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 
 from seedrl_jax import types
@@ -104,19 +103,6 @@ class Leaf(NamedTuple):
     return f'{text} on normalised pixels' if self.is_normalized else text
 
 
-def first_pixel_axis(shape: tuple[int, ...], layout: str) -> int:
-  """Returns the first of the two adjacent axes that are height and width.
-
-  Layout 'auto' takes the pair whose smaller side is largest, of several a
-  square one, of several the first: (3, 84, 84) and (84, 84, 100) are 84x84.
-  """
-  rank = len(shape)
-  if layout == 'auto':
-    pairs = [(min(p), p[0] == p[1]) for p in itertools.pairwise(shape)]
-    return pairs.index(max(pairs))
-  return max(0, rank - (2 if layout == 'channels_first' else 3))
-
-
 def to_image(x: np.ndarray, layout: str) -> np.ndarray:
   """Returns an array of rank 2 or more as `[H, W, C]`."""
   axes = _pixels_first(x.shape, layout)
@@ -124,9 +110,19 @@ def to_image(x: np.ndarray, layout: str) -> np.ndarray:
 
 
 def _pixels_first(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-  first = first_pixel_axis(shape, layout)
+  """Returns the axes of an array, with height and width first.
+
+  Layout 'auto' takes the adjacent pair whose smaller side is largest. Of
+  several it takes a square, then the first. So (3, 84, 84) and (84, 84, 100)
+  are 84x84.
+  """
+  rank = len(shape)
+  first = max(0, rank - (2 if layout == 'channels_first' else 3))
+  if layout == 'auto':
+    pairs = [(min(p), p[0] == p[1]) for p in itertools.pairwise(shape)]
+    first = pairs.index(max(pairs))
   pixels = (first, first + 1)
-  return (*pixels, *(i for i in range(len(shape)) if i not in pixels))
+  return (*pixels, *(i for i in range(rank) if i not in pixels))
 
 
 def _image_shape(
@@ -137,10 +133,7 @@ def _image_shape(
 
 
 def make_leaf(
-  config: ml_collections.ConfigDict,
-  spec: types.ArraySpec,
-  env_id: str,
-  name: str = '',
+  config: types.Config, spec: types.ArraySpec, env_id: str, name: str = ''
 ) -> Leaf:
   """Decides what is made of an array; `config` is `config.network`.
 
@@ -189,26 +182,20 @@ def make_leaf(
 
 
 def read_leaves(
-  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
+  config: types.Config, env_spec: types.EnvSpec
 ) -> tuple[Leaf, ...]:
   """Returns what is made of each array of an observation, in order.
 
   Raises what `make_leaf` does.
   """
-  paths, _ = jax.tree_util.tree_flatten_with_path(
-    env_spec.observation, is_leaf=types.is_spec
-  )
-  names = [
-    jax.tree_util.keystr(path, simple=True, separator='.') for path, _ in paths
-  ]
   return tuple(
     make_leaf(config, spec, env_spec.env_id, name)
-    for name, (_, spec) in zip(names, paths, strict=True)
+    for name, spec in nest.flatten_with_paths(env_spec.observation)
   )
 
 
 def make_leaves(
-  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
+  config: types.Config, env_spec: types.EnvSpec
 ) -> tuple[Leaf, ...]:
   """Returns `read_leaves` for a network, which must be able to take them.
 
@@ -233,24 +220,19 @@ def make_leaves(
   return leaves
 
 
-def describe(config: ml_collections.ConfigDict, env_spec: types.EnvSpec) -> str:
+def describe(config: types.Config, env_spec: types.EnvSpec) -> str:
   """Returns a line about the arrays of an observation."""
   leaves = read_leaves(config, env_spec)
   return 'Observation: ' + '; '.join(leaf.describe() for leaf in leaves) + '.'
 
 
 def check_release(
-  directory: workdir.Workdir,
-  config: ml_collections.ConfigDict,
-  env_spec: types.EnvSpec,
+  directory: workdir.Workdir, config: types.Config, env_spec: types.EnvSpec
 ) -> None:
-  """Checks that a work directory's network is that of this release.
+  """Raises WorkdirError if an earlier release took some arrays otherwise.
 
-  Releases that wrote no categories to `env_spec.json` took some arrays
-  otherwise, even if all parameters have the same shapes.
-
-  Raises:
-    WorkdirError: if that is so.
+  Such a release wrote no categories to `env_spec.json`. The parameters may have
+  the same shapes.
   """
   if not directory.env_spec_json.exists():
     return
@@ -271,9 +253,7 @@ def check_release(
     )
 
 
-def _differs_from_earlier(
-  leaf: Leaf, config: ml_collections.ConfigDict
-) -> bool:
+def _differs_from_earlier(leaf: Leaf, config: types.Config) -> bool:
   """Returns whether earlier releases took an array otherwise."""
   shape = leaf.spec.shape
   if len(shape) != 3:

@@ -11,14 +11,15 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import ml_collections
 
+from seedrl_jax import types
 from seedrl_jax.networks import health
 from seedrl_jax.networks.block_conv import (
   RELU_INIT,
   ConvLayer,
   StridedConv,
   add_bias,
+  conv,
 )
 from seedrl_jax.networks.keys import TORSOS
 from seedrl_jax.runtime import settings
@@ -106,8 +107,8 @@ class Convolutional(nn.Module):
     """Maps an input of `block_conv.StridedConv` to `[N, F]`."""
     num_frames = self.num_frames
     for i, layer in enumerate(self.layers):
-      conv = StridedConv(layer, num_frames, self.dtype, name=f'conv_{i}')
-      x = self.activation(conv(x))
+      layer_conv = StridedConv(layer, num_frames, self.dtype, name=f'conv_{i}')
+      x = self.activation(layer_conv(x))
       num_frames = None
     # Keeps XLA from flattening the convolution together with its result, which
     # loses vector instructions on CPU.
@@ -134,13 +135,7 @@ class Conv(nn.Module):
       'kernel', nn.linear.default_kernel_init, shape, jnp.float32
     )
     bias = self.param('bias', nn.initializers.zeros, shape[-1:], jnp.float32)
-    y = jax.lax.conv_general_dilated(
-      x.astype(self.dtype),
-      kernel.astype(self.dtype),
-      window_strides=(1, 1),
-      padding='SAME',
-      dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
-    )
+    y = conv(x.astype(self.dtype), kernel.astype(self.dtype), padding='SAME')
     if self.is_pooled:
       y = nn.max_pool(y, (3, 3), strides=(2, 2), padding='SAME')
     return add_bias(y, bias)
@@ -181,7 +176,7 @@ class DeepResNet(nn.Module):
 class _Outside(nn.Module):
   """A torso by a function that maps `config.network` to a Flax module."""
 
-  config: ml_collections.ConfigDict
+  config: types.Config
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
@@ -242,7 +237,7 @@ def strided_layer(torso: str) -> ConvLayer | None:
 
 
 def make_torso(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   shape: tuple[int, ...],
   num_frames: int | None = None,
   name: str | None = None,
@@ -282,7 +277,7 @@ def make_torso(
 
 
 def _smallest_side(name: str) -> int:
-  """Returns the least height and width that leave one output cell."""
+  """Returns the smallest height and width that leave one output cell."""
   side = 1
   if name in CONV_TORSOS:
     for layer in reversed(CONV_TORSOS[name].layers):

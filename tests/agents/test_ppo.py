@@ -360,7 +360,7 @@ def test_core_states_of_policy_and_baseline_can_be_donated():
 
 
 def test_refuses_pieces_of_minibatches():
-  with pytest.raises(ValueError, match='and more --config'):
+  with pytest.raises(ValueError, match='minibatches instead; give 1'):
     base.load_agent(_config(**{'learner.micro_batches': 2}), _env_spec())
 
 

@@ -189,5 +189,5 @@ def test_epsilon_follows_the_progress():
 
 
 def test_refuses_pieces_of_minibatches():
-  with pytest.raises(ValueError, match=r'micro_batches=2: .* give 1, and'):
+  with pytest.raises(ValueError, match=r'micro_batches=2: .* give 1'):
     base.load_agent(_config(**{'learner.micro_batches': 2}), _ENV_SPEC)

@@ -81,7 +81,8 @@ def read(folder: pathlib.Path, config: Any) -> tuple[types.Unroll, np.ndarray]:
   """Returns a folder's sequences as one unroll, and their priorities."""
   env_spec = env_factory.make_env_spec(config)
   agent = agents.load_agent(config, env_spec)
-  spec = recording.sequence_spec(teacher.Student(agent, config, env_spec))
+  student = teacher.Student(agent, config, env_spec)
+  spec = recording.unroll_spec(student, agent, env_spec.stream)
   layout = blocks.UnrollLayout(spec)
   count = folder_lib.read_manifest(str(folder)).sequences
   block = layout.new_block(count)

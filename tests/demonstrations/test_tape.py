@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.demonstrations import tape
+from seedrl_jax.demonstrations import tape, teacher
 from seedrl_jax.envs import base as envs
 from seedrl_jax.evaluation import playing
 from seedrl_jax.inference import assembler, specs
@@ -20,16 +20,20 @@ class _Recording:
   """A recorder of steps that are numbers, and its sequences of these."""
 
   def __init__(self, length: int, stride: int, num_envs: int = 1, quota=99):
-    env = types.StreamSpec(_NUMBER, types.discrete(2), 1, 'Numbers')
-    spec = specs.unroll_spec(env, length - 1, (), _NUMBER)
-    layout = blocks.UnrollLayout(spec, overlap=length - stride)
+    unrolls = []
+    # The student alone, and beside a teacher.
+    for number in (_NUMBER, teacher.Pair(_NUMBER, _NUMBER)):
+      env = types.StreamSpec(number, types.discrete(2), 1, 'Numbers')
+      unrolls.append(specs.unroll_spec(env, length - 1, (), number))
+    layout = blocks.UnrollLayout(unrolls[0], overlap=length - stride)
     self.sequences: list[list[float]] = []
     self.quota = playing.EpisodeQuota(quota, num_envs)
     self.recorder = tape.GameRecorder(
       assembly.Writer(lambda: layout.new_block(1), self._insert),
       layout,
-      num_envs,
+      unrolls[1],
       self.quota,
+      num_envs,
       min_return=0.0,
     )
     ids = np.arange(num_envs)
@@ -49,7 +53,6 @@ class _Recording:
     ])
     values = np.array(numbers, np.float32)
     zeros = np.zeros(len(numbers), np.int32)
-    # The teacher's leaf and core state come first.
     self.recorder.record(
       self._group,
       [values + 9, values, values, zeros, zeros, zeros, -1],
@@ -81,7 +84,7 @@ def test_games_are_kept_by_their_return():
   recording.play(95, 96, score=-2)
   recording.recorder.close()
   assert recording.sequences == [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 0, 1]]
-  assert [e.episode_return for e in recording.recorder.kept] == [0, 5]
+  assert [e.episode_return for e in recording.recorder.episodes] == [0, 5]
 
 
 @pytest.mark.parametrize('stride', [1, 3, 4])

@@ -31,7 +31,7 @@ def test_actions_come_with_the_observation(kind, action):
   scripted, _ = output.observation
   np.testing.assert_allclose(scripted, action, rtol=1e-6)
   assert scripted.dtype == stream.spec.action.dtype
-  spec = stream.spec.observation.action
+  spec = stream.spec.observation.teacher
   assert (scripted.shape[1:], scripted.dtype) == (spec.shape, spec.dtype)
   # The environments accept it.
   stream.send(scripted, output.env_id)

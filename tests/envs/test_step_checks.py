@@ -112,7 +112,7 @@ def test_integers_of_another_size_must_fit(dtype: Any, good: int, bad: int):
   ],
 )
 def test_spaces_without_bounds(space: spaces.Space, dtype: Any):
-  assert step_checks.find_bounds(space, np.dtype(dtype)) is None
+  assert specs.find_bounds(space, np.dtype(dtype)) is None
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_first_row_out_of_bounds(
   space: spaces.Space, good: float, bad: float, text: str
 ):
   dtype = specs.space_spec(space, '--x=Toy').dtype
-  bounds = step_checks.find_bounds(space, dtype, 'k')
+  bounds = specs.find_bounds(space, dtype, 'k')
   assert bounds is not None
   values = np.array([good, good, bad, bad], dtype).reshape((4, *space.shape))
   assert bounds.violation(values[:2]) is None

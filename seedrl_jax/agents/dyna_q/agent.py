@@ -18,16 +18,12 @@ from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.dyna_q import loss as loss_lib
 from seedrl_jax.agents.dyna_q import model as model_lib
 from seedrl_jax.agents.r2d2 import agent as r2d2
-from seedrl_jax.runtime import settings
 
 
-def make_agent(
-  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
-) -> base.Agent:
+def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
   """Makes the agent; without imagined transitions it is R2D2's.
 
-  Raises:
-    ValueError: if a config value or the environment does not fit.
+  Raises ValueError if a config value or the environment does not fit.
   """
   _check(config, env_spec)
   q_agent = r2d2.make_agent(config, env_spec)
@@ -67,8 +63,8 @@ def make_agent(
   )
 
 
-def _check(config: ml_collections.ConfigDict, env_spec: types.EnvSpec) -> None:
-  """Refuses what the agent cannot do, naming the flag."""
+def _check(config: types.Config, env_spec: types.EnvSpec) -> None:
+  """Raises ValueError for unsupported settings."""
   spec = env_spec.observation
   is_vector = types.is_spec(spec) and len(spec.shape) == 1
   if not (is_vector and jnp.issubdtype(spec.dtype, jnp.floating)):
@@ -76,19 +72,15 @@ def _check(config: ml_collections.ConfigDict, env_spec: types.EnvSpec) -> None:
       f'--config.agent=dyna_q: an observation of {env_spec.env_id} is not one '
       'vector of floats, which is all that its model can predict; take r2d2.'
     )
-  values = dict(settings.leaves(config))
-  for key, only in (
-    ('unroll_length', 1),
-    ('burn_in', 0),
-    ('network.lstm_size', 0),
-    ('network.frame_stack', 1),
-    ('network.use_previous_action', False),
-  ):
-    if values[key] != only:
-      raise ValueError(
-        f'--config.{key}={values[key]}: the model of dyna_q predicts from '
-        f'single observations; give {only}.'
-      )
+  fixed = {
+    'unroll_length': 1,
+    'burn_in': 0,
+    'network.lstm_size': 0,
+    'network.frame_stack': 1,
+    'network.use_previous_action': False,
+  }
+  reason = 'the model of dyna_q predicts from single observations'
+  base.check_fixed(config, fixed, reason)
   if config.planning.role == 'model' and not config.planning.ratio:
     raise ValueError(
       '--config.planning.role=model has no model with '
@@ -105,7 +97,7 @@ class Loss:
   transitions, each divided by the number of real ones.
   """
 
-  config: ml_collections.ConfigDict
+  config: types.Config
   env_spec: types.EnvSpec
   q_agent: base.Agent
   single_loss: sgd.LossFn  # of the values, on single transitions
@@ -133,17 +125,17 @@ class Loss:
     predict = self._predictor(fixed)
     # As far as sequences go.
     real = jax.tree.map(lambda x: x[: planning.rollout_length + 1], steps)
-    metrics['model_rollout'] = loss_lib.rollout_error(predict, real)
-    metrics |= output.metrics
+    error = loss_lib.rollout_error(predict, real)
+    metrics |= {**output.metrics, 'model_rollout': error}
     if planning.role == 'act':
       # The errors of a model that others train.
       return q_loss, output._replace(metrics=metrics)
     policy = functools.partial(self._act, fixed['q'], progress)
+    imagined_steps = self._imagine(
+      predict, policy, batch, output.priorities, key, progress
+    )
     imagined, imagined_metrics = self._imagined_loss(
-      q,
-      target_q,
-      self._imagine(predict, policy, batch, output.priorities, key, progress),
-      batch.weight.size,
+      q, target_q, imagined_steps, batch.weight.size
     )
     loss += planning.learning_rate_scale * imagined
     if planning.role == 'both':
@@ -172,12 +164,14 @@ class Loss:
       td_errors = jnp.ones_like(td_errors)
     rollouts = round(planning.ratio * valid.size / planning.rollout_length)
     starts = loss_lib.draw_starts(start_key, td_errors, valid, max(1, rollouts))
-    begun = progress * self.config.total_env_frames >= planning.start_frames
+    is_planning = (
+      progress * self.config.total_env_frames >= planning.start_frames
+    )
     return loss_lib.imagine(
       predict,
       policy,
       steps.observation[0][starts],
-      valid[starts] & begun,
+      valid[starts] & is_planning,
       key,
       planning.rollout_length,
     )
@@ -219,12 +213,12 @@ class Loss:
     core = self.q_agent.initial_core(count)
     env_id = jnp.zeros((count,), jnp.int32)
     batch = types.Batch(types.Unroll(steps, core, env_id), jnp.ones((count,)))
-    mean, output = self.single_loss(q, target_q, batch, jax.random.key(0))
+    mean, output = self.single_loss(q, target_q, batch, jax.random.key(0), ())
     valid = transitions_lib.from_steps(steps, discount=1.0).valid[0]
-    reward, made = steps.reward[1], jnp.sum(valid)
+    reward, num_imagined = steps.reward[1], jnp.sum(valid)
     return mean * count / num_real, {
       'imagined_q_loss': mean * count / num_real,
       'imagined_td_error': output.metrics['td_error'],
       'imagined_reward': transitions_lib.mean_of_valid(reward, valid),
-      'imagined_share': made / (made + num_real),
+      'imagined_share': num_imagined / (num_imagined + num_real),
     }

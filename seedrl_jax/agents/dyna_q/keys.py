@@ -12,9 +12,7 @@ ACTIONS = ('discrete',)
 _PLANNING: Table = {
   'model': Section('The world model, which predicts the results of actions.'),
   'model.observation_size': Key(
-    64,
-    integer(1, UNITS),
-    'Units for the observation in the first layer.',
+    64, integer(1, UNITS), 'Units for the observation in the first layer.'
   ),
   'model.action_size': Key(
     1, integer(1, UNITS), 'Units for the action in the first layer.'
@@ -37,9 +35,7 @@ _PLANNING: Table = {
     'rollouts, at least one. 0 means DQN without a model.',
   ),
   'planning.rollout_length': Key(
-    3,
-    integer(1, 1000),
-    'Steps of a rollout, unless its episode ends before.',
+    3, integer(1, 1000), 'Steps of a rollout, unless its episode ends before.'
   ),
   'planning.start_states': Key(
     'uniform',

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import chex
 import jax
 import jax.numpy as jnp
-import ml_collections
 import optax
 
 from seedrl_jax import types
@@ -18,7 +17,7 @@ PolicyFn = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def model_loss(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   predict: model_lib.PredictFn,
   steps: types.Steps,
   weight: jax.Array,
@@ -40,8 +39,8 @@ def model_loss(
   """
   chex.assert_rank([steps.observation, steps.reward, weight], [3, 2, 1])
   first = jax.tree.map(lambda x: x[:2], steps)
-  made = transitions_lib.from_steps(first, discount=1.0)
-  valid, reward, discount = (x[0] for x in made)
+  transitions = transitions_lib.from_steps(first, discount=1.0)
+  valid, reward, discount = (x[0] for x in transitions)
   predicted = predict(first.observation[0], first.agent_output.action[0])
   parts = {
     'observation': _distance(predicted.observation, first.observation[1]),

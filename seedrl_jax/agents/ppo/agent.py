@@ -2,12 +2,10 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import optax
 
 from seedrl_jax import types
@@ -67,14 +65,8 @@ class _Training(NamedTuple):
   stopped: jax.Array  # bool, whether the policy has moved far enough
 
 
-def make_agent(
-  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
-) -> base.Agent:
-  """Makes the agent.
-
-  Raises:
-    ValueError: if a config value is unknown or does not fit.
-  """
+def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
+  """Makes the agent; raises ValueError if a config value does not fit."""
   minibatches.refuse_pieces(config)
   network = config.network
   distribution = distributions.make(
@@ -105,39 +97,30 @@ def make_agent(
 class PPO:
   """The agent's functions; see `base.Agent`."""
 
-  config: ml_collections.ConfigDict
+  config: types.Config
   env_spec: types.EnvSpec
   distribution: distributions.Distribution
   module: heads.ActorCritic
-
-  @functools.cached_property
-  def _init_params(self) -> Callable[[jax.Array], base.Params]:
-    return network_lib.make_init(self.module, self.module, self.env_spec)
 
   @functools.cached_property
   def _optimizer(self) -> optax.GradientTransformation:
     return sgd.make_optimizer(self.config)
 
   def init(self, key: jax.Array) -> State:
-    params = self._init_params(key)
+    init_params = network_lib.make_init(self.module, self.module, self.env_spec)
+    params = init_params(key)
     observations: normalization.ObservationStatistics = ()
     if self.config.normalization.observations:
-      observations = normalization.initial_observations(
-        self.env_spec.observation
-      )
+      spec = self.env_spec.observation
+      observations = normalization.initial_observations(spec)
     action = self.env_spec.action
     action_scale: types.Nest = ()
     if distributions.is_scaled(action):
       middle, half = (x.tolist() for x in distributions.scale(action))
       # The value means nothing.
       action_scale = {f'middle {middle}, half {half}': jnp.zeros(())}
-    return State(
-      params,
-      self._optimizer.init(params),
-      observations,
-      normalization.initial(),
-      action_scale,
-    )
+    opt_state, returns = self._optimizer.init(params), normalization.initial()
+    return State(params, opt_state, observations, returns, action_scale)
 
   def check_share(self, unrolls: int) -> None:
     whole = bool(jax.tree.leaves(self.module.initial_core(1)))
@@ -174,10 +157,7 @@ class PPO:
     return health.measure(self.module, params.network, inputs, core.network)
 
   def _choose(
-    self,
-    key: jax.Array,
-    outputs: heads.ActorCriticOutput,
-    env_id: jax.Array,
+    self, key: jax.Array, outputs: heads.ActorCriticOutput, env_id: jax.Array
   ) -> AgentOutput:
     """Samples; evaluation environments take the policy's mode."""
     sampled = self.distribution.sample(key, outputs.policy)
@@ -202,11 +182,7 @@ class PPO:
     )
 
   def update(
-    self,
-    state: State,
-    batch: types.Batch,
-    key: jax.Array,
-    progress: jax.Array,
+    self, state: State, batch: types.Batch, key: jax.Array, progress: jax.Array
   ) -> tuple[State, base.UpdateOutput]:
     steps, core = batch.unroll.steps, batch.unroll.initial_core
     # Before it is used: a first batch would train on rewards of any size.
@@ -229,20 +205,15 @@ class PPO:
     observations = state.observations
     if observations:
       observations = normalization.merge_observations(observations, steps)
-    metrics |= output.metrics
     change = jax.tree.map(jnp.subtract, training.params, state.params)
-    metrics |= {'learning_rate': rate}
+    metrics |= {**output.metrics, 'learning_rate': rate}
     metrics |= sgd.update_metrics(change, state.params)
     # An infinite observation spoils the statistics, which only the next
     # updates would show.
     checked = jax.tree.leaves((metrics, observations, returns))
     finite = jnp.stack([jnp.isfinite(x).all() for x in checked]).all()
     new_state = State(
-      params,
-      training.opt_state,
-      observations,
-      returns,
-      state.action_scale,
+      params, training.opt_state, observations, returns, state.action_scale
     )
     return new_state, base.UpdateOutput(metrics, finite & output.finite)
 
@@ -287,12 +258,14 @@ class PPO:
     self, steps: types.Steps, returns: normalization.Statistics
   ) -> transitions_lib.Transitions:
     """Returns the transitions with normalised rewards, if wanted."""
-    made = transitions_lib.from_steps(steps, discount=self.config.loss.discount)
+    transitions = transitions_lib.from_steps(
+      steps, discount=self.config.loss.discount
+    )
     if not self.config.normalization.rewards:
-      return made
-    scaled = made.reward / normalization.deviation(returns)
+      return transitions
+    scaled = transitions.reward / normalization.deviation(returns)
     clip = self.config.normalization.reward_clip
-    return made._replace(reward=normalization.clipped(scaled, clip))
+    return transitions._replace(reward=normalization.clipped(scaled, clip))
 
   def _step(
     self, data: Data, rate: jax.Array, old: _Training, rows: jax.Array
@@ -306,12 +279,7 @@ class PPO:
     gradient = jax.value_and_grad(self.loss, has_aux=True)
     (loss, metrics), grads = base.mean_over_devices(gradient(old.params, data))
     params, opt_state, scalars = sgd.apply_gradient(
-      self._optimizer,
-      rate,
-      grads,
-      old.opt_state,
-      old.params,
-      self.config.optimizer.clip_norm,
+      self._optimizer, rate, grads, old, self.config.optimizer.clip_norm
     )
     scalars['total'] = loss
     stopped = old.stopped

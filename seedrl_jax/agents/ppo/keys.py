@@ -23,14 +23,10 @@ KEYS: Table = {
     0.95, number(0, 1), 'Lambda of generalised advantage estimation.'
   ),
   'loss.clip': Key(
-    0.2,
-    number(0),
-    'Clips the ratio of probabilities to [1 - x, 1 + x].',
+    0.2, number(0), 'Clips the ratio of probabilities to [1 - x, 1 + x].'
   ),
   'loss.value_clip': Key(
-    0.0,
-    number(0),
-    'Maximum change of a value by an update. 0 means no limit.',
+    0.0, number(0), 'Maximum change of a value by an update. 0 means no limit.'
   ),
   'loss.entropy_cost': Key(0.0, number(0), "Weight of the policy's entropy."),
   'loss.baseline_cost': Key(
@@ -69,9 +65,7 @@ KEYS: Table = {
     'Divides rewards by the standard deviation of discounted returns.',
   ),
   'normalization.reward_clip': Key(
-    10.0,
-    number(0),
-    'Clips divided rewards to [-x, x]. 0 means no clipping.',
+    10.0, number(0), 'Clips divided rewards to [-x, x]. 0 means no clipping.'
   ),
   'network.separate_baseline': Key(
     False, FLAG, 'Gives the baseline a network of its own.'

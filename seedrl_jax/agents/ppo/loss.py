@@ -5,8 +5,8 @@ from typing import NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-import ml_collections
 
+from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.networks import distributions, heads
@@ -81,7 +81,7 @@ def value_metrics(samples: Samples) -> dict[str, jax.Array]:
 
 
 def ppo_loss(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   distribution: distributions.Distribution,
   outputs: heads.ActorCriticOutput,
   samples: Samples,
@@ -126,7 +126,7 @@ def ppo_loss(
 
 
 def _value_loss(
-  config: ml_collections.ConfigDict, value: jax.Array, samples: Samples
+  config: types.Config, value: jax.Array, samples: Samples
 ) -> jax.Array:
   """Returns half the squared errors.
 

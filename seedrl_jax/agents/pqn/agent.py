@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, exploration, minibatches, sgd
@@ -32,14 +31,8 @@ class Sample(NamedTuple):
   target: jax.Array  # float32 [T + 1, B]
 
 
-def make_agent(
-  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
-) -> base.Agent:
-  """Makes the agent.
-
-  Raises:
-    ValueError: if a config value is unknown or does not fit.
-  """
+def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
+  """Makes the agent; raises ValueError if a config value does not fit."""
   minibatches.refuse_pieces(config)
   network = network_lib.make_network(config.network, env_spec)
   module = heads.QNetwork(network, hidden_size=0, dueling=False)
@@ -60,14 +53,12 @@ def make_agent(
     update=_make_update(config, module, trainer),
     updates_per_batch=config.epochs * config.minibatches,
     measure=exploration.make_measure(module),
-    check_share=functools.partial(
-      minibatches.check, minibatches=config.minibatches
-    ),
+    check_share=functools.partial(minibatches.check, count=config.minibatches),
   )
 
 
 def _acting_params(
-  config: ml_collections.ConfigDict, state: sgd.TrainState
+  config: types.Config, state: sgd.TrainState
 ) -> exploration.ActingParams:
   epsilon = exploration.linear(
     state.progress,
@@ -79,14 +70,16 @@ def _acting_params(
 
 
 def _choose(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   env_spec: types.EnvSpec,
-  epsilon: jax.Array,
+  params: exploration.ActingParams,
   key: jax.Array,
   q_values: jax.Array,
   env_id: jax.Array,
 ) -> AgentOutput:
-  epsilon = base.with_evaluation(epsilon, config.eval_epsilon, env_spec, env_id)
+  epsilon = base.with_evaluation(
+    params.epsilon, config.eval_epsilon, env_spec, env_id
+  )
   return AgentOutput(exploration.epsilon_greedy(key, q_values, epsilon))
 
 
@@ -118,7 +111,7 @@ def make_loss(module: heads.QNetwork) -> sgd.LossFn:
 
 
 def with_targets(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   module: heads.QNetwork,
   params: base.Params,
   batch: types.Batch,
@@ -147,9 +140,7 @@ def with_targets(
 
 
 def _make_update(
-  config: ml_collections.ConfigDict,
-  module: heads.QNetwork,
-  trainer: sgd.Trainer,
+  config: types.Config, module: heads.QNetwork, trainer: sgd.Trainer
 ) -> base.UpdateFn:
   def update(
     state: sgd.TrainState,

@@ -3,10 +3,10 @@
 import chex
 import jax
 import jax.numpy as jnp
-import ml_collections
 import rlax
 
 from seedrl_jax import types
+from seedrl_jax.agents import exploration
 from seedrl_jax.agents import transitions as transitions_lib
 
 
@@ -33,7 +33,7 @@ def lambda_returns(
 
 
 def targets(
-  config: ml_collections.ConfigDict, q_values: jax.Array, steps: types.Steps
+  config: types.Config, q_values: jax.Array, steps: types.Steps
 ) -> jax.Array:
   """Returns the targets of Q(x_t, a_t), float32 `[T, B]`, without gradient.
 
@@ -72,19 +72,7 @@ def q_loss(
   chosen = transitions_lib.of_action(q_values[:-1], action)
   error = jnp.where(valid, target - chosen, 0.0)
 
-  def mean(x: jax.Array) -> jax.Array:
-    return transitions_lib.mean_of_valid(x, valid)
-
   # Divides by all transitions, so that pieces of a batch can be averaged, see
   # `sgd.LossOutput.valid_share`.
-  return jnp.mean(rlax.l2_loss(error)), {
-    'td_error': mean(jnp.abs(error)),
-    # Of the actions taken, and of the best.
-    'q_mean': mean(chosen),
-    'q_max': mean(jnp.max(q_values[:-1], axis=-1)),
-    'q_target': mean(target),
-    'explained_variance': transitions_lib.explained_variance(
-      target, error, valid
-    ),
-    'masked_share': 1.0 - jnp.mean(valid),
-  }
+  loss = jnp.mean(rlax.l2_loss(error))
+  return loss, exploration.q_metrics(q_values[:-1], target, error, valid)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import chex
 import jax
-import ml_collections
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, exploration, sgd
@@ -25,14 +24,8 @@ class AgentOutput(NamedTuple):
   q_values: jax.Array  # float32 [B, A], of the parameters that acted
 
 
-def make_agent(
-  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
-) -> base.Agent:
-  """Makes the agent.
-
-  Raises:
-    ValueError: if a config value is unknown or does not fit.
-  """
+def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
+  """Makes the agent; raises ValueError if a config value does not fit."""
   network = network_lib.make_network(config.network, env_spec)
   module = heads.QNetwork(
     network, config.network.head_hidden_size, config.network.dueling
@@ -70,13 +63,14 @@ def make_agent(
 
 
 def _choose(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   env_spec: types.EnvSpec,
-  epsilon: jax.Array,
+  params: exploration.ActingParams,
   key: jax.Array,
   q_values: jax.Array,
   env_id: jax.Array,
 ) -> AgentOutput:
+  epsilon = params.epsilon
   if config.schedule == 'ladder':
     epsilon = exploration.ladder(
       config.epsilon_base, config.epsilon_alpha, env_spec.num_envs, env_id
@@ -87,23 +81,21 @@ def _choose(
 
 
 def _acting_params(
-  config: ml_collections.ConfigDict, state: sgd.TrainState
+  config: types.Config, state: sgd.TrainState
 ) -> exploration.ActingParams:
-  own = config.exploration
-  if own.schedule == 'ladder':
+  settings = config.exploration
+  if settings.schedule == 'ladder':
     return exploration.ActingParams(state.params, ())
   epsilon = exploration.linear(
     state.progress,
-    own.initial_epsilon,
-    own.final_epsilon,
-    own.decay_frames / config.total_env_frames,
+    settings.initial_epsilon,
+    settings.final_epsilon,
+    settings.decay_frames / config.total_env_frames,
   )
   return exploration.ActingParams(state.params, epsilon)
 
 
-def make_loss(
-  config: ml_collections.ConfigDict, module: heads.QNetwork
-) -> sgd.LossFn:
+def make_loss(config: types.Config, module: heads.QNetwork) -> sgd.LossFn:
   """Returns the loss of a batch under `module`."""
   burn_in = config.burn_in
   num_steps = burn_in + config.unroll_length + config.lookahead + 1
@@ -112,10 +104,8 @@ def make_loss(
     params: base.Params, inputs: types.AgentInput, core: base.Core
   ) -> jax.Array:
     if burn_in:
-      past, inputs = (
-        jax.tree.map(lambda x, s=s: x[s], inputs)
-        for s in (slice(burn_in), slice(burn_in, None))
-      )
+      past = jax.tree.map(lambda x: x[:burn_in], inputs)
+      inputs = jax.tree.map(lambda x: x[burn_in:], inputs)
       # Without gradient. XLA drops the unused values.
       variables = {'params': jax.lax.stop_gradient(params)}
       _, core = module.apply(variables, past, core)

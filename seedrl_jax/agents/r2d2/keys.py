@@ -122,9 +122,7 @@ KEYS: Table = {
     True, FLAG, 'Separates the streams of value and advantage.'
   ),
   'network.head_hidden_size': Key(
-    512,
-    integer(0, UNITS),
-    'Hidden units of each stream. 0 makes them linear.',
+    512, integer(0, UNITS), 'Hidden units of each stream. 0 makes them linear.'
   ),
   **optimizer_config.KEYS,
 }

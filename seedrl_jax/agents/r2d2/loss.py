@@ -8,11 +8,10 @@ from typing import NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-import ml_collections
 import rlax
 
 from seedrl_jax import types
-from seedrl_jax.agents import sgd
+from seedrl_jax.agents import exploration, sgd
 from seedrl_jax.agents import transitions as transitions_lib
 
 
@@ -76,7 +75,7 @@ def n_step_returns(
 
 
 def td_errors(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   q_values: jax.Array,
   target_q_values: jax.Array,
   steps: types.Steps,
@@ -120,7 +119,7 @@ def td_errors(
 
 
 def q_loss(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   q_values: jax.Array,
   target_q_values: jax.Array,
   steps: types.Steps,
@@ -153,31 +152,16 @@ def q_loss(
     per_sequence /= unroll_length
   loss = jnp.mean(weight * per_sequence)
   priorities = mixed_priorities(errors, config.priority_eta)
-  metrics = _metrics(errors, q_values[:unroll_length])
+  # Of rescaled values.
+  metrics = exploration.q_metrics(
+    q_values[:unroll_length], errors.target, errors.error, errors.valid
+  )
   metrics |= {
     'replay/priority_mean': jnp.mean(priorities),
     'replay/importance_weight_mean': jnp.mean(weight),
   }
   valid_share = 1.0 - metrics['masked_share']
   return loss, sgd.LossOutput(metrics, priorities, valid_share)
-
-
-def _metrics(errors: TDErrors, q_values: jax.Array) -> dict[str, jax.Array]:
-
-  def mean(x: jax.Array) -> jax.Array:
-    return transitions_lib.mean_of_valid(x, errors.valid)
-
-  return {
-    'td_error': mean(jnp.abs(errors.error)),
-    # Of the actions taken, and of the best; rescaled.
-    'q_mean': mean(errors.target - errors.error),
-    'q_max': mean(jnp.max(q_values, axis=-1)),
-    'q_target': mean(errors.target),
-    'explained_variance': transitions_lib.explained_variance(
-      errors.target, errors.error, errors.valid
-    ),
-    'masked_share': 1.0 - jnp.mean(errors.valid),
-  }
 
 
 def mixed_priorities(errors: TDErrors, eta: float) -> jax.Array:
@@ -194,10 +178,7 @@ def mixed_priorities(errors: TDErrors, eta: float) -> jax.Array:
 
 
 def initial_priorities(
-  config: ml_collections.ConfigDict,
-  burn_in: int,
-  unroll_length: int,
-  steps: types.Steps,
+  config: types.Config, burn_in: int, unroll_length: int, steps: types.Steps
 ) -> jax.Array:
   """Returns the priorities of new sequences, float32 `[W]`.
 

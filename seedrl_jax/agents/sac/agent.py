@@ -4,6 +4,7 @@ One optimiser step trains them all, each critic and the policy by a gradient at
 the parameters before the step, as in the authors' code.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -14,7 +15,7 @@ import numpy as np
 import optax
 
 from seedrl_jax import types
-from seedrl_jax.agents import base, sgd
+from seedrl_jax.agents import base, minibatches, sgd
 from seedrl_jax.agents.sac import loss as loss_lib
 from seedrl_jax.networks import (
   distributions,
@@ -99,14 +100,8 @@ class Critic(nn.Module):
     return heads.BaselineHead(name='q')(features).reshape((length, batch))
 
 
-def make_agent(
-  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
-) -> base.Agent:
-  """Makes the agent.
-
-  Raises:
-    ValueError: if a config value is unknown or does not fit.
-  """
+def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
+  """Makes the agent; raises ValueError if a config value does not fit."""
   _check(config, env_spec)
   network = network_lib.make_network(config.network, env_spec)
   learner = Learner(config, env_spec, network)
@@ -118,12 +113,14 @@ def make_agent(
     update=learner.update,
     updates_per_batch=config.updates_per_call,
     measure=learner.measure,
-    check_share=learner.check_share,
+    check_share=functools.partial(
+      minibatches.check, count=config.updates_per_call, key='updates_per_call'
+    ),
   )
 
 
-def _check(config: ml_collections.ConfigDict, env_spec: types.EnvSpec) -> None:
-  """Refuses what the agent cannot do, naming the flag."""
+def _check(config: types.Config, env_spec: types.EnvSpec) -> None:
+  """Raises ValueError for unsupported settings."""
   specs = jax.tree.leaves(env_spec.observation, is_leaf=types.is_spec)
   if any(len(spec.shape) > 1 for spec in specs):
     raise ValueError(
@@ -138,19 +135,14 @@ def _check(config: ml_collections.ConfigDict, env_spec: types.EnvSpec) -> None:
       'equal or infinite, so tanh cannot be scaled to them; take ppo or wrap '
       'it.'
     )
-  for key, only in (
-    ('network.lstm_size', 0),
-    ('network.frame_stack', 1),
-    ('network.use_previous_action', False),
-    ('learner.micro_batches', 1),
-  ):
-    section, name = key.split('.')
-    value = config[section][name]
-    if value != only:
-      raise ValueError(
-        f'--config.{key}={value}: SAC sees single observations and trains '
-        f'on whole minibatches; give {only}.'
-      )
+  fixed = {
+    'network.lstm_size': 0,
+    'network.frame_stack': 1,
+    'network.use_previous_action': False,
+    'learner.micro_batches': 1,
+  }
+  reason = 'SAC sees single observations and trains on whole minibatches'
+  base.check_fixed(config, fixed, reason)
 
 
 class Learner:
@@ -158,7 +150,7 @@ class Learner:
 
   def __init__(
     self,
-    config: ml_collections.ConfigDict,
+    config: types.Config,
     env_spec: types.EnvSpec,
     network: network_lib.Network,
   ):
@@ -167,6 +159,9 @@ class Learner:
     self._distribution = distributions.TanhGaussian(env_spec.action)
     self._policy = Policy(network, self._distribution.num_params)
     self._critic = Critic(network.config, network.leaves)
+    self.act = base.make_act(
+      self._policy, self._choose, lambda params: params.policy
+    )
     self._init_policy = network_lib.make_init(self._policy, network, env_spec)
     self._optimizer = sgd.make_optimizer(config)
     self._learning_rate = sgd.learning_rate(config)
@@ -175,17 +170,7 @@ class Learner:
     if self._target_entropy is None:
       self._target_entropy = -float(self._half.size)
 
-  def check_share(self, unrolls: int) -> None:
-    """See `base.Agent`."""
-    count = self._config.updates_per_call
-    if unrolls % count:
-      raise ValueError(
-        f'--config.updates_per_call={count} must divide the {unrolls} unrolls '
-        'that a training device gets of a batch.'
-      )
-
   def init(self, key: jax.Array) -> State:
-    """See `base.Agent`."""
     policy_key, critic_key = jax.random.split(key)
     example = network_lib.dummy_inputs(self._env_spec)
     action = self._to_unit(example.previous_action)
@@ -212,47 +197,33 @@ class Learner:
     flat = action.reshape((*action.shape[:2], -1))
     return (flat - self._middle) / self._half
 
-  def act(
+  def _choose(
     self,
     params: ActingParams,
     key: jax.Array,
-    step: types.AgentInput,
-    core: base.Core,
+    outputs: jax.Array,
     env_id: jax.Array,
-  ) -> tuple[AgentOutput, base.Core]:
+  ) -> AgentOutput:
     """Samples from the policy, before the first update uniformly.
 
-    Evaluation environments take the mean's tanh. See `base.ActFn`.
+    Evaluation environments take the mean's tanh.
     """
-
-    def choose(
-      key: jax.Array, outputs: jax.Array, env_id: jax.Array
-    ) -> AgentOutput:
-      sampled = self._distribution.sample(key, outputs)
-      shape = len(outputs), self._half.size
-      unit = jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
-      anything = (self._middle + self._half * unit).reshape(sampled.shape)
-      sampled = jnp.where(params.step == 0, anything, sampled)
-      mode = self._distribution.mode(outputs)
-      return AgentOutput(
-        base.with_evaluation(sampled, mode, self._env_spec, env_id)
-      )
-
-    act = base.make_act(self._policy, choose)
-    return act(params.policy, key, step, core, env_id)
+    sampled = self._distribution.sample(key, outputs)
+    shape = len(outputs), self._half.size
+    unit = jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
+    uniform = (self._middle + self._half * unit).reshape(sampled.shape)
+    sampled = jnp.where(params.step == 0, uniform, sampled)
+    mode = self._distribution.mode(outputs)
+    action = base.with_evaluation(sampled, mode, self._env_spec, env_id)
+    return AgentOutput(action)
 
   def measure(
     self, params: ActingParams, inputs: types.AgentInput, core: base.Core
   ) -> dict[str, jax.Array]:
-    """See `base.Agent`."""
     return health.measure(self._policy, params.policy, inputs, core)
 
   def update(
-    self,
-    state: State,
-    batch: types.Batch,
-    key: jax.Array,
-    progress: jax.Array,
+    self, state: State, batch: types.Batch, key: jax.Array, progress: jax.Array
   ) -> tuple[State, base.UpdateOutput]:
     """Makes `updates_per_call` updates; metrics are their means."""
     count = self._config.updates_per_call
@@ -260,8 +231,8 @@ class Learner:
     def step(
       state: State, steps: types.Steps
     ) -> tuple[State, tuple[dict[str, jax.Array], jax.Array]]:
-      own_key = jax.random.fold_in(key, state.step)
-      return self._step(state, steps, own_key, progress)
+      step_key = jax.random.fold_in(key, state.step)
+      return self._step(state, steps, step_key, progress)
 
     def split(x: jax.Array) -> jax.Array:
       # Demonstrations come last in a batch: each part gets its share of them.
@@ -276,11 +247,7 @@ class Learner:
     return state, base.UpdateOutput(metrics, finite.all())
 
   def _step(
-    self,
-    state: State,
-    steps: types.Steps,
-    key: jax.Array,
-    progress: jax.Array,
+    self, state: State, steps: types.Steps, key: jax.Array, progress: jax.Array
   ) -> tuple[State, tuple[dict[str, jax.Array], jax.Array]]:
     """Makes one update on steps `[T + 1, B]`; returns metrics, if finite."""
     gradient = jax.value_and_grad(self.loss, has_aux=True)
@@ -299,8 +266,7 @@ class Learner:
       self._optimizer,
       rate,
       grads,
-      state.opt_state,
-      state.params,
+      state,
       self._config.optimizer.clip_norm,
       scale,
     )
@@ -323,10 +289,8 @@ class Learner:
     """Returns the loss of steps `[T + 1, B]`, and metrics."""
     key, next_key = jax.random.split(key)
     inputs = types.agent_input(steps)
-    now, later = (
-      jax.tree.map(lambda x, s=s: x[s], inputs)
-      for s in (slice(None, -1), slice(1, None))
-    )
+    now = jax.tree.map(lambda x: x[:-1], inputs)
+    later = jax.tree.map(lambda x: x[1:], inputs)
     action, log_prob = self._sample(params.policy, now, key)
     next_action, next_log_prob = self._sample(
       jax.lax.stop_gradient(params.policy), later, next_key
@@ -355,7 +319,7 @@ class Learner:
     core = self._policy.network.initial_core(inputs.first.shape[1])
     outputs, _ = self._policy.apply({'params': policy}, inputs, core)
     action, log_prob = self._distribution.sample_and_log_prob(key, outputs)
-    # Of the scaled action: a density in other units.
+    # The density of the scaled action, which has other units.
     log_prob += np.log(self._half).sum()
     return self._to_unit(action), log_prob
 

@@ -5,13 +5,7 @@ import ml_collections
 from seedrl_jax.agents import optimizer_config
 from seedrl_jax.runtime import keys
 from seedrl_jax.runtime.keys import Key, Section, Table
-from seedrl_jax.runtime.settings import (
-  FLAG,
-  integer,
-  number,
-  one_of,
-  optional,
-)
+from seedrl_jax.runtime.settings import FLAG, integer, number, one_of, optional
 
 ACTIONS = ('continuous',)
 

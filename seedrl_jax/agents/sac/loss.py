@@ -9,7 +9,6 @@ from typing import NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-import ml_collections
 
 from seedrl_jax import types
 from seedrl_jax.agents import transitions as transitions_lib
@@ -30,7 +29,7 @@ class Values(NamedTuple):
 
 
 def sac_loss(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   steps: types.Steps,
   values: Values,
   log_temperature: jax.Array,
@@ -79,17 +78,17 @@ def sac_loss(
     excess = jax.lax.stop_gradient(-values.log_prob - target_entropy)
     loss += log_temperature * mean(excess)
 
-  def shown(x: jax.Array) -> jax.Array:
+  def mean_of_valid(x: jax.Array) -> jax.Array:
     return transitions_lib.mean_of_valid(x, transitions.valid)
 
   return loss, {
     'critic': critic,
     'policy': policy,
     'temperature': temperature,
-    'entropy': shown(-values.log_prob),
-    'td_error': shown(jnp.mean(jnp.abs(error), axis=0)),
-    'q_mean': shown(jnp.mean(values.q, axis=0)),
-    'q_target': shown(target),
+    'entropy': mean_of_valid(-values.log_prob),
+    'td_error': mean_of_valid(jnp.mean(jnp.abs(error), axis=0)),
+    'q_mean': mean_of_valid(jnp.mean(values.q, axis=0)),
+    'q_target': mean_of_valid(target),
     'explained_variance': transitions_lib.explained_variance(
       target, jnp.mean(error, axis=0), transitions.valid
     ),

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, sgd
@@ -21,14 +20,8 @@ class AgentOutput(NamedTuple):
   policy_logits: jax.Array  # float32 [B, A], of the behaviour policy
 
 
-def make_agent(
-  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
-) -> base.Agent:
-  """Makes the agent.
-
-  Raises:
-    ValueError: if a config value is unknown or does not fit.
-  """
+def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
+  """Makes the agent; raises ValueError if a config value does not fit."""
   network = network_lib.make_network(config.network, env_spec)
   module = heads.ActorCritic(network, distributions.make(env_spec.action))
   init_network = network_lib.make_init(module, network, env_spec)
@@ -70,9 +63,7 @@ def _choose(
   return AgentOutput(action.astype(jnp.int32), logits)
 
 
-def make_loss(
-  config: ml_collections.ConfigDict, module: heads.ActorCritic
-) -> sgd.LossFn:
+def make_loss(config: types.Config, module: heads.ActorCritic) -> sgd.LossFn:
   """Returns the loss of a batch under `module`."""
   scale = 1.0
   if config.loss.reduction == 'sum':

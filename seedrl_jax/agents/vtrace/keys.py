@@ -40,9 +40,7 @@ KEYS: Table = {
     0.5, number(0), 'Weight of half the squared error of the value.'
   ),
   'loss.kl_cost': Key(
-    0.0,
-    number(0),
-    'Weight of KL(acting policy, learner policy).',
+    0.0, number(0), 'Weight of KL(acting policy, learner policy).'
   ),
   **reward_config.KEYS,
   'loss.reduction': Key(

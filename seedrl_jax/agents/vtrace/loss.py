@@ -6,7 +6,6 @@ from typing import NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-import ml_collections
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
@@ -39,7 +38,7 @@ class VTraceTargets(NamedTuple):
 
 
 def vtrace_targets(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   transitions: transitions_lib.Transitions,
   rho: jax.Array,
   baseline: jax.Array,
@@ -77,7 +76,7 @@ def vtrace_targets(
   return jax.lax.stop_gradient(VTraceTargets(targets, advantage))
 
 
-def initial_entropy_cost_param(config: ml_collections.ConfigDict) -> jax.Array:
+def initial_entropy_cost_param(config: types.Config) -> jax.Array:
   """Returns log(`config.entropy_cost`) / speed, given `config.loss`.
 
   The entropy cost is exp(speed * parameter), so that the speed scales even
@@ -94,9 +93,7 @@ def initial_entropy_cost_param(config: ml_collections.ConfigDict) -> jax.Array:
   return jnp.log(config.entropy_cost) / config.entropy_cost_adjustment_speed
 
 
-def project(
-  config: ml_collections.ConfigDict, params: base.Params
-) -> base.Params:
+def project(config: types.Config, params: base.Params) -> base.Params:
   """Clips an adapted entropy cost to [e^-20, e^20] after an update."""
   if config.target_entropy is None:
     return params
@@ -106,7 +103,7 @@ def project(
 
 
 def vtrace_loss(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   outputs: heads.ActorCriticOutput,
   steps: types.Steps,
   cost: jax.Array,
@@ -119,9 +116,8 @@ def vtrace_loss(
   Returns:
     the sum over valid transitions divided by T x B, and metrics.
   """
-  length, batch = steps.reward.shape[0] - 1, steps.reward.shape[1]
   logits, baseline = outputs.policy, outputs.baseline
-  chex.assert_shape(baseline, (length + 1, batch))
+  chex.assert_equal_shape([baseline, steps.reward])
   chex.assert_shape(steps.agent_output.policy_logits, logits.shape)
   chex.assert_type([logits, baseline, steps.reward], jnp.float32)
 
@@ -143,22 +139,6 @@ def vtrace_loss(
     config, transitions, rho, jax.lax.stop_gradient(baseline)
   )
   valid, values = transitions.valid, baseline[:-1]
-  loss, parts = _sum_of_parts(config, terms, valid, targets, values, cost)
-  diagnostics = _diagnostics(config, terms, valid, rho, targets, values)
-  # Avoids a division by 0 if there is only one action.
-  max_entropy = math.log(max(2, logits.shape[-1]))
-  diagnostics['health/entropy_share'] = diagnostics['entropy'] / max_entropy
-  return loss, {**parts, **diagnostics, 'entropy_cost': cost}
-
-
-def _sum_of_parts(
-  config: ml_collections.ConfigDict,
-  terms: PolicyTerms,
-  valid: jax.Array,
-  targets: VTraceTargets,
-  values: jax.Array,
-  cost: jax.Array,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
 
   def mean(x: jax.Array) -> jax.Array:
     # All pieces of a batch need the same denominator: count all transitions,
@@ -178,7 +158,15 @@ def _sum_of_parts(
     # metric.
     excess = mean(terms.entropy - config.target_entropy)
     loss += cost * jax.lax.stop_gradient(excess)
-  return loss, {'policy': policy_loss, 'baseline': baseline_loss}
+  metrics = _diagnostics(config, terms, valid, rho, targets, values)
+  # Avoids a division by 0 if there is only one action.
+  max_entropy = math.log(max(2, logits.shape[-1]))
+  return loss, metrics | {
+    'policy': policy_loss,
+    'baseline': baseline_loss,
+    'entropy_cost': cost,
+    'health/entropy_share': metrics['entropy'] / max_entropy,
+  }
 
 
 def _policy_terms(
@@ -195,7 +183,7 @@ def _policy_terms(
 
 
 def _diagnostics(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   terms: PolicyTerms,
   valid: jax.Array,
   rho: jax.Array,
