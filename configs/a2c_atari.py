@@ -2,8 +2,8 @@
 
 With on-policy data and a lambda of 1, V-trace's targets are the n-step returns
 of A2C (arXiv 1802.01561, equation 2), with n the unroll's length. Settings are
-those of OpenAI's A2C; docs/agents/vtrace.md lists the differences. Pong by
-default.
+those of OpenAI's A2C; docs/agents/vtrace.md lists the differences. Environments
+follow the protocol of Machado et al. 2018. Pong by default.
 """
 
 from seedrl_jax.configs import base, vtrace_atari

@@ -1,9 +1,9 @@
 """Ape-X DQN on Atari (arXiv 1803.00933): R2D2's agent without memory.
 
-Environment conventions are the paper's: no sticky actions, clipped rewards, up
-to 30 no-ops, no FIRE at a reset, and a lost life sets the discount to 0. As in
-R2D2, an episode has at most 108,000 frames. docs/agents/r2d2.md lists the
-differences from the paper.
+Environment conventions are the paper's: no sticky actions, the minimal action
+set, clipped rewards, up to 30 no-ops, no FIRE at a reset, and a lost life sets
+the discount to 0. As in R2D2, an episode has at most 108,000 frames.
+docs/agents/r2d2.md lists the differences from the paper.
 """
 
 from seedrl_jax.configs import base, r2d2_atari

@@ -1,7 +1,7 @@
 """PPO on Atari with the settings of OpenAI's PPO2; Pong by default.
 
-docs/agents/ppo.md lists the differences. For two CPU cores take
---config.network.torso=shallow.
+docs/agents/ppo.md lists the differences. Environments follow the protocol of
+Machado et al. 2018. For two CPU cores take --config.network.torso=shallow.
 """
 
 from seedrl_jax.agents.ppo import keys as ppo_keys

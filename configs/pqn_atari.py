@@ -1,8 +1,8 @@
 """PQN on Atari with the authors' settings; Pong by default.
 
 The settings are those of purejaxql, the code of arXiv 2407.04811;
-docs/agents/pqn.md lists the differences. For two CPU cores take
---config.network.torso=shallow.
+docs/agents/pqn.md lists the differences. Environments follow the protocol of
+Machado et al. 2018. For two CPU cores take --config.network.torso=shallow.
 """
 
 from seedrl_jax.agents.pqn import keys as pqn_keys

@@ -1,8 +1,9 @@
 """V-trace on Atari with IMPALA's deep ResNet and LSTM, for an accelerator.
 
 The network is that of SEED RL for DMLab, plus frame stacking, in bfloat16; the
-optimiser and the loss are IMPALA's (arXiv 1802.01561, table G.1).
-docs/agents/vtrace.md has the details.
+optimiser and the loss are IMPALA's (arXiv 1802.01561, table G.1). Environments
+follow the protocol of Machado et al. 2018. docs/agents/vtrace.md has the
+details.
 """
 
 from seedrl_jax.configs import base, vtrace_atari

@@ -89,7 +89,7 @@ def test_refuses_in_one_sentence(values, sentence):
       sac_pendulum.get_config,
       {'updates_per_call': 3, 'env__id': 'Pendulum-v1'},
       'updates_per_call=3',
-      '8 unrolls',
+      '8 samples',
     ),
   ],
 )
