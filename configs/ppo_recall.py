@@ -1,8 +1,7 @@
 """Recurrent PPO on a memory task: seconds on two CPU cores.
 
-A cue in the first step, the question 10 to 20 steps later
-(`seedrl_jax/envs/recall.py`). Without memory, the best return is 1 / 4.
-Minibatches are of whole unrolls, each from the state that acted at its start.
+The task is `seedrl_jax/envs/recall.py`. Minibatches are of whole unrolls, each
+from the state that acted at its start.
 """
 
 from seedrl_jax.configs import base, ppo_cartpole

@@ -1,8 +1,4 @@
-"""Recurrent PQN on a memory task: a minute on two CPU cores.
-
-A cue in the first step, the question 10 to 20 steps later
-(`seedrl_jax/envs/recall.py`). Without memory, the best return is 1 / 4.
-"""
+"""Recurrent PQN on the memory task `envs/recall.py`: a minute on two cores."""
 
 from seedrl_jax.configs import base, pqn_cartpole
 

@@ -1,8 +1,6 @@
-"""R2D2 on a memory task: minutes on two CPU cores.
+"""R2D2 on the memory task `envs/recall.py`: minutes on two CPU cores.
 
-A cue in the first step, the question 10 to 20 steps later
-(`seedrl_jax/envs/recall.py`). Without memory, the best return is 1 / 4. The
-previous action would be a memory too, so a comparison needs both
+The previous action would be a memory too, so a comparison needs both
 --config.network.lstm_size=0 --config.network.use_previous_action=False.
 """
 

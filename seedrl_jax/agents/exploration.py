@@ -59,14 +59,16 @@ def ladder(
 
 
 def linear(
-  progress: jax.Array, initial: float, final: float, share: float
+  progress: jax.Array, config: types.Config, share: float
 ) -> jax.Array:
   """Returns DQN's epsilon (Mnih et al. 2015), a float32 scalar.
 
-  It goes from `initial` to `final` in the first `share` of a run and then
-  stays; `progress` of the run is float32 in [0, 1], `share` above 0.
+  It goes from `config.initial_epsilon` to `config.final_epsilon` in the first
+  `share`, above 0, of a run and then stays; `progress` of the run is float32 in
+  [0, 1].
   """
   fraction = jnp.minimum(progress / jnp.float32(share), 1.0)
+  initial, final = config.initial_epsilon, config.final_epsilon
   return (1.0 - fraction) * initial + fraction * final
 
 

@@ -45,6 +45,16 @@ def from_steps(
   )
 
 
+def from_config(config: types.Config, steps: types.Steps) -> Transitions:
+  """Returns `from_steps` with the settings of `config.loss`."""
+  return from_steps(
+    steps,
+    discount=config.discount,
+    reward_clip=config.reward_clip,
+    reward_scale=config.reward_scale,
+  )
+
+
 def sums_to_go(errors: jax.Array, trace: jax.Array) -> jax.Array:
   """Returns s_t = errors_t + trace_t s_{t+1}, `[T, B]`."""
 

@@ -125,20 +125,19 @@ def describe(config: types.Config) -> Description:
 
   An environment is made and closed for it, in a thread of its own.
   """
-  return env_thread.call_in_thread(
-    f'describe-{config.factory or config.id}', lambda: _describe(config)
-  )
 
+  def call() -> Description:
+    with registry.quiet_spaces():
+      env = load_factory(config)()
+    try:
+      for sentence in lost_statistics(env, flag_of(config)):
+        _warn(sentence)
+      return describe_env(env, config)
+    finally:
+      env.close()
 
-def _describe(config: types.Config) -> Description:
-  with registry.quiet_spaces():
-    env = load_factory(config)()
-  try:
-    for sentence in lost_statistics(env, flag_of(config)):
-      _warn(sentence)
-    return describe_env(env, config)
-  finally:
-    env.close()
+  name = f'describe-{config.factory or config.id}'
+  return env_thread.call_in_thread(name, call)
 
 
 def describe_env(env: gymnasium.Env, config: types.Config) -> Description:

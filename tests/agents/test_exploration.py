@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 import pytest
 
@@ -59,6 +60,10 @@ def test_actions_are_random_as_often_as_asked():
   [(0.0, 1.0), (0.1, 0.55), (0.2, 0.1), (0.7, 0.1), (1.1, 0.1)],
 )
 def test_linear_schedule(progress, expected):
-  epsilon = exploration.linear(jnp.float32(progress), 1.0, 0.1, 0.2)
+  config = ml_collections.ConfigDict({
+    'initial_epsilon': 1.0,
+    'final_epsilon': 0.1,
+  })
+  epsilon = exploration.linear(jnp.float32(progress), config, 0.2)
   np.testing.assert_allclose(epsilon, expected, rtol=1e-6)
   assert epsilon.dtype == jnp.float32

@@ -60,12 +60,7 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
 def _acting_params(
   config: types.Config, state: sgd.TrainState
 ) -> exploration.ActingParams:
-  epsilon = exploration.linear(
-    state.progress,
-    config.initial_epsilon,
-    config.final_epsilon,
-    config.decay_share,
-  )
+  epsilon = exploration.linear(state.progress, config, config.decay_share)
   return exploration.ActingParams(state.params, epsilon)
 
 

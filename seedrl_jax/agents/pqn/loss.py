@@ -44,12 +44,7 @@ def targets(
   """
   chex.assert_type([q_values, steps.reward], jnp.float32)
   value = jnp.max(q_values[1:], axis=-1)
-  transitions = transitions_lib.from_steps(
-    steps,
-    discount=config.discount,
-    reward_clip=config.reward_clip,
-    reward_scale=config.reward_scale,
-  )
+  transitions = transitions_lib.from_config(config, steps)
   returns = lambda_returns(transitions, value, config.lambda_)
   return jax.lax.stop_gradient(returns)
 

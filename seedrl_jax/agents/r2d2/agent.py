@@ -86,12 +86,8 @@ def _acting_params(
   settings = config.exploration
   if settings.schedule == 'ladder':
     return exploration.ActingParams(state.params, ())
-  epsilon = exploration.linear(
-    state.progress,
-    settings.initial_epsilon,
-    settings.final_epsilon,
-    settings.decay_frames / config.total_env_frames,
-  )
+  share = settings.decay_frames / config.total_env_frames
+  epsilon = exploration.linear(state.progress, settings, share)
   return exploration.ActingParams(state.params, epsilon)
 
 

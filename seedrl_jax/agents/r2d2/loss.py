@@ -97,12 +97,7 @@ def td_errors(
   chex.assert_equal_shape([q_values, target_q_values])
   chex.assert_equal_shape_prefix([q_values, steps.reward], 2)
   chex.assert_type([q_values, target_q_values, steps.reward], jnp.float32)
-  transitions = transitions_lib.from_steps(
-    steps,
-    discount=config.discount,
-    reward_clip=config.reward_clip,
-    reward_scale=config.reward_scale,
-  )
+  transitions = transitions_lib.from_config(config, steps)
   selector = q_values if config.double_q else target_q_values
   best = jnp.argmax(selector[1:], axis=-1)
   value = unscale(

@@ -126,12 +126,7 @@ def vtrace_loss(
     steps.agent_output.policy_logits[:-1],
     steps.agent_output.action[:-1],
   )
-  transitions = transitions_lib.from_steps(
-    steps,
-    discount=config.discount,
-    reward_clip=config.reward_clip,
-    reward_scale=config.reward_scale,
-  )
+  transitions = transitions_lib.from_config(config, steps)
   rho = jnp.exp(
     jax.lax.stop_gradient(terms.log_prob) - terms.behaviour_log_prob
   )
