@@ -179,6 +179,7 @@ def _trained(case):
 def test_update_is_finite_traced_once_and_trains_every_parameter(case):
   state, output = _trained(case)
   assert output.finite
+  # By plain SGD: parameters are finite only if all gradients were.
   chex.assert_tree_all_finite((state, output.metrics, output.priorities))
   chex.assert_rank(jax.tree.leaves(output.metrics), 0)
   moved = jax.tree.map(
