@@ -3,6 +3,8 @@
 # one, for a debugger). `--all` adds the learning tests, which take minutes
 # each. `--oldest` runs the tests with the oldest dependencies that are
 # supported and Python 3.11, in a new environment. Other arguments go to pytest.
+#
+# Some tests are skipped without a program: sudo apt-get install rsync shellcheck
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)

@@ -179,6 +179,7 @@ def _trained(case):
 def test_update_is_finite_traced_once_and_trains_every_parameter(case):
   state, output = _trained(case)
   assert output.finite
+  # By plain SGD: parameters are finite only if all gradients were.
   chex.assert_tree_all_finite((state, output.metrics, output.priorities))
   chex.assert_rank(jax.tree.leaves(output.metrics), 0)
   moved = jax.tree.map(
@@ -236,7 +237,9 @@ def test_what_leads_to_a_reset_trains_nothing(case):
 
   def spoil(x):
     where = leaving.reshape(leaving.shape + (1,) * (x.ndim - 2))
-    spoiled = 2 - x if x.dtype == np.int32 else 3.0 * x - 2.0
+    # Otherwise for each action: a policy is not changed by a constant.
+    ramp = np.arange(x.shape[-1])
+    spoiled = 2 - x if x.dtype == np.int32 else 3.0 * x - ramp
     return np.where(where, spoiled, x).astype(x.dtype)
 
   poisoned = steps._replace(

@@ -1,6 +1,13 @@
 """Reports for tests of writers, and writers of a user's own."""
 
-from seedrl_jax.runtime.writers import base
+from seedrl_jax.runtime.writers import base, metrics_log
+from tests.patience import PATIENCE
+
+
+def wait_long(monkeypatch):
+  """Lets writers begin and close as slowly as on a busy machine."""
+  for name in ('_OPEN_SECONDS', '_CLOSE_SECONDS'):
+    monkeypatch.setattr(metrics_log, name, PATIENCE)
 
 
 def row(updates, frames=None, **more):

@@ -11,6 +11,7 @@ def test_starts_are_one_run_whose_step_is_frames(tmp_path, monkeypatch):
   monkeypatch.setenv('MLFLOW_TRACKING_URI', f'sqlite:///{tmp_path}/mlflow.db')
   monkeypatch.setenv('MLFLOW_DISABLE_TELEMETRY', 'true')
   monkeypatch.setenv('MLFLOW_EXPERIMENT_NAME', 'mine')
+  rows.wait_long(monkeypatch)
   mlflow = pytest.importorskip('mlflow', reason='mlflow is not installed')
   makes = metrics_log.load(['mlflow'])
   config = base_config.get_config()

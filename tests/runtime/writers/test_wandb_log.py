@@ -34,6 +34,7 @@ def test_starts_are_one_run_whose_step_is_frames(tmp_path, monkeypatch):
     'WANDB_PROJECT': 'mine',
   }.items():
     monkeypatch.setenv(name, value)
+  rows.wait_long(monkeypatch)
   wandb = pytest.importorskip('wandb', reason='wandb is not installed')
   makes = metrics_log.load(['wandb'])
   config = base_config.get_config()
