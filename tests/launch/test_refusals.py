@@ -10,7 +10,7 @@ _BENCHMARK = '--config=benchmark:pong_tiny'
 _CASES = {
   'actor': [
     ([], '--learner is missing; give the address of the learner.'),
-    (['--learner=a:1', '--groups=0'], 'flag --groups=0: '),
+    (['--learner=a:1', '--groups=0'], '--groups=0: '),
     (['--learner=a:1'], '--learner=a:1: is on another machine, so '),
     (['--learner=a:1', 'x'], 'unexpected arguments: x'),
     (
