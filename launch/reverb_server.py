@@ -15,7 +15,6 @@ from absl import flags, logging
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.launch import config_flag, program
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.client import server_rules
 from seedrl_jax.replay.reverb.server import environment, server
@@ -86,7 +85,7 @@ def _rules() -> list[dict[str, Any]]:
   width = config.batch_size
   return [
     server_rules.server_rules(table, width, width)
-    for table in mixing.run_tables(config, table_configs.table_config(config))
+    for table in mixing.run_tables(config)
   ]
 
 

@@ -18,13 +18,14 @@ def is_configured(config: types.Config) -> bool:
 
 
 def run_tables(
-  config: types.Config, unrolls: table_configs.TableConfig
+  config: types.Config, lock_step: bool = False
 ) -> list[table_configs.TableConfig]:
-  """Returns the configs of all tables of a run, that of `unrolls` first.
+  """Returns the configs of all tables of a run, the unrolls' first.
 
   Raises:
     ValueError: if the configuration of demonstrations is invalid.
   """
+  unrolls = table_configs.table_config(config, lock_step)
   if not is_configured(config):
     return [unrolls]
   if not 0 < config.demonstrations.fraction < 1:

@@ -211,13 +211,9 @@ class _Opener:
     return parts
 
   def _open_store(self) -> replay.TrajectoryStore:
-    config, table = self._config, self._setup.table
-    tables = [table]
-    if mixing.is_configured(config):
-      tables = mixing.run_tables(config, table)
     return replay_factory.make_store(
-      config,
-      tables,
+      self._config,
+      self._setup.tables,
       self._unroll_spec,
       self._setup.block_width,
       self._setup.agent.overlap,

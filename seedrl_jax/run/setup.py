@@ -28,7 +28,7 @@ class Setup:
     config: of this process, as `topology` and `plans`.
     lock_step: whether acting and learning take turns in one thread.
     env_spec: of all processes, as `updater`.
-    table: rules of the store's main table.
+    tables: rules of the store's tables, the unrolls' first.
     keys: PRNG keys of the initial state and of each stream.
     batch_width: unrolls of a batch that each training device gets.
     block_width: unrolls that are assembled side by side.
@@ -42,7 +42,7 @@ class Setup:
   plans: list[layout_lib.StreamPlan]
   agent: agents.Agent
   updater: update.Updater
-  table: table_configs.TableConfig
+  tables: Sequence[table_configs.TableConfig]
   keys: jax.Array
   batch_width: int
   block_width: int
@@ -80,9 +80,9 @@ def plan(
     _agent_config(config, training[0], placement), env_spec
   )
   agent.check_share(batch_width)
-  table = table_configs.table_config(local_config, lock_step)
+  tables = mixing.run_tables(local_config, lock_step)
   num_envs = min((x.num_train for x in plans if x.num_train), default=1)
-  block_width = table.writer_width(batch_width, num_envs, lock_step)
+  block_width = tables[0].writer_width(batch_width, num_envs, lock_step)
   layout_lib.check_max_lag(local_config, plans, block_width)
   return Setup(
     config=local_config,
@@ -95,7 +95,7 @@ def plan(
     updater=update.Updater(
       agent, training, placement.make_step(agent, training)
     ),
-    table=table,
+    tables=tables,
     keys=jax.random.split(
       jax.random.PRNGKey(local_config.seed), len(plans) + 1
     ),

@@ -7,7 +7,6 @@ import pytest
 
 from seedrl_jax.demonstrations import folder as folder_lib
 from seedrl_jax.demonstrations import mixing
-from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.reverb.client import server_rules
 from tests import runs
 from tests.demonstrations import recording_runs
@@ -78,9 +77,7 @@ def served_fixture(server_python):
       factory,
       [
         server_rules.server_rules(table, config.batch_size, config.batch_size)
-        for table in mixing.run_tables(
-          config, table_configs.table_config(config)
-        )
+        for table in mixing.run_tables(config)
       ],
     )
     server.start()

@@ -181,19 +181,15 @@ def demos_fixture(toy, tmp_path) -> str:
   return path
 
 
-def _run_tables(config):
-  return mixing.run_tables(config, table_configs.table_config(config))
-
-
 def test_without_demonstrations_there_is_one_table():
-  (only,) = _run_tables(_table_config())
+  (only,) = mixing.run_tables(_table_config())
   assert only == table_configs.table_config(_table_config())
 
 
 @pytest.mark.parametrize('sampler', ['prioritized', 'uniform'])
 def test_demonstrations_are_drawn_as_unrolls_are_and_stay(demos, sampler):
   config = _table_config(sampler, path=demos, fraction=0.25)
-  first, second = _run_tables(config)
+  first, second = mixing.run_tables(config)
   assert first == table_configs.table_config(config)
   assert second == table_configs.ReplayConfig(
     'demonstrations',
@@ -224,13 +220,13 @@ def test_refusals_name_the_flag(section, message):
     config = _table_config(section.pop('sampler', 'prioritized'), **section)
     if config.replay.sampler == 'fifo':
       config.replay.max_times_sampled = 1
-    _run_tables(config)
+    mixing.run_tables(config)
 
 
 def test_a_server_that_others_fill_needs_a_size():
   config = _table_config(fraction=0.5)
   config.replay.address = 'localhost:1'
   with pytest.raises(ValueError, match=r'demonstrations\.max_size: give it'):
-    _run_tables(config)
+    mixing.run_tables(config)
   config.demonstrations.max_size = 8
-  assert _run_tables(config)[1].max_size == 8
+  assert mixing.run_tables(config)[1].max_size == 8
