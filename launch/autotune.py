@@ -108,7 +108,7 @@ def _measured_config() -> ml_collections.ConfigDict:
 
 def _plan() -> None:
   from seedrl_jax.agents import base
-  from seedrl_jax.lab import programs
+  from seedrl_jax.lab import programs, tables
   from seedrl_jax.lab.benchmarks import timing
   from seedrl_jax.lab.planning import bounds, machine, targets
   from seedrl_jax.run import layout
@@ -129,7 +129,7 @@ def _plan() -> None:
     setup, list(programs.compile_all(setup)), target.device
   )
   plans = machine.plans(splits, env, cores)
-  timing.print_table(map(machine.row, plans))
+  tables.show(map(machine.row, plans))
   if not all(split.exact for split in splits):
     print('* scaled from the compiled split')
   print(

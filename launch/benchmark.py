@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from absl import flags
 
 from seedrl_jax.configs import benchmark
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import timing
 from seedrl_jax.launch import program
 from seedrl_jax.runtime import process
@@ -139,7 +140,7 @@ def _cases(whole_system: bool) -> None:
     before = whole.measure_stages(case, stages)
     if whole_system:
       summary.append(whole.measure(case, before, stages, windows))
-  timing.print_table(summary)
+  tables.show(summary)
 
 
 def _system_windows() -> timing.Windows:
@@ -158,7 +159,7 @@ def _replay() -> None:
   windows = timing.Windows(_WINDOWS.value, _SECONDS.value)
   _describe()
   for case in cases:
-    timing.print_table(
+    tables.show(
       replay.measure(python, windows)
       if case == 'clients'
       else replay_sequences.measure(benchmark.get_r2d2_load(), windows)
@@ -194,7 +195,7 @@ def _peers() -> None:
     rows += comparison.measure(task, peers, _PEERS_PYTHON.value)
   # Last: JAX here would keep an accelerator's memory from the runs.
   _describe()
-  timing.print_table(rows)
+  tables.show(rows)
 
 
 def _actors() -> None:
@@ -204,7 +205,7 @@ def _actors() -> None:
   envs = [benchmark.get_env(name) for name in names]
   windows = timing.Windows(_WINDOWS.value, _SECONDS.value)
   _describe()
-  timing.print_table(
+  tables.show(
     itertools.chain.from_iterable(
       actors.measure(name, env, _ACTORS.value, windows)
       for name, env in zip(names, envs, strict=True)
@@ -218,7 +219,7 @@ def _scaling() -> None:
   names = _known_cases('scaling', _SPLITS, _SPLITS)
   config = benchmark.get_scaling()
   splits = [scaling.Split(*map(int, name.split('x'))) for name in names]
-  timing.print_table(
+  tables.show(
     scaling.measure(config, split, _WINDOWS.value) for split in splits
   )
   # Last, as JAX's devices are simulated in other processes.
@@ -230,7 +231,7 @@ def _startup() -> None:
 
   _describe()
   for name in _CASE.value or ['vtrace_cartpole']:
-    timing.print_table(startup.measure(name, _WINDOWS.value))
+    tables.show(startup.measure(name, _WINDOWS.value))
 
 
 def _architectures() -> None:
@@ -239,7 +240,7 @@ def _architectures() -> None:
   known = tuple(architectures.ARCHITECTURES)
   names = _known_cases('architectures', known, known)
   _describe()
-  timing.print_table(
+  tables.show(
     architectures.measure(
       name,
       architectures.TASKS,

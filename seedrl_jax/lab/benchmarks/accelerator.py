@@ -18,6 +18,7 @@ import ml_collections
 
 from seedrl_jax.envs import factory
 from seedrl_jax.lab import programs as programs_lib
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import ceilings, programs, timing, traces, whole
 
 OUT_OF_TIME = 'not measured: out of time'
@@ -152,11 +153,11 @@ def measure(
   }
   for name, config in acting.items():
     timed[name] = programs.measure(config, stages.seconds, programs_lib.ACT)
-  timing.print_table(_program_rows(session, timed))
+  tables.show(_program_rows(session, timed))
   _print_profile(session, cases[0], windows)
   figures: dict[str, Figures] = {}
-  timing.print_table(_run_rows(session, cases, figures, stages, windows))
-  timing.print_table(target_rows(figures))
+  tables.show(_run_rows(session, cases, figures, stages, windows))
+  tables.show(target_rows(figures))
 
 
 def _networks(cases: Sequence[whole.Case]) -> dict[str, whole.Case]:
@@ -191,7 +192,7 @@ def _print_profile(
     return
   for device, timeline in profile.items():
     print(f'{device}: {traces.summary(timeline, _PROFILED)}')
-    timing.print_table(traces.rows(timeline, _PROFILED))
+    tables.show(traces.rows(timeline, _PROFILED))
 
 
 def _run_rows(

@@ -6,10 +6,8 @@ of actions beside the actors, and once without any.
 """
 
 import contextlib
-import pathlib
 import queue
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,13 +21,13 @@ from seedrl_jax import types
 from seedrl_jax.actors import addresses, credentials, handshake, wire
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.envs import base, factory
+from seedrl_jax.lab import launching
 from seedrl_jax.lab.benchmarks import environments, timing
 
 TRANSPORTS = ('unix', 'tcp')
 
 # Environments of an actor, and groups of these, which take turns.
 _ENVS, _GROUPS = 16, 2
-_ACTOR = pathlib.Path(__file__).parents[2] / 'launch/actor.py'
 # Between the probe's requests; without a pause it would itself be a load.
 _PAUSE_SECONDS = 0.005
 _NO_EPISODES = base.EndedEpisodes(*([np.zeros(0)] * 5))
@@ -143,16 +141,15 @@ def _actors(
   Raises:
     RuntimeError: at the end, if one had failed by itself.
   """
-  command = (
-    sys.executable,
-    _ACTOR,
+  flags = (
     f'--learner={address}',
     '--patience=60',
     f'--groups={_GROUPS}',
     f'--envs_per_group={_ENVS // _GROUPS}',
   )
   processes = [
-    subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(count)
+    launching.start('actor', flags, stdout=subprocess.DEVNULL)
+    for _ in range(count)
   ]
   with futures.ThreadPoolExecutor(max(1, count), 'watch-actors') as executor:
     for process in processes:

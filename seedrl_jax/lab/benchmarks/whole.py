@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import ml_collections
 
 from seedrl_jax.hosts import coordinator as coordinator_lib
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import ceilings, timing
 from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.run import parts as parts_lib
@@ -62,7 +63,7 @@ def measure_stages(case: Case, windows: timing.Windows) -> ceilings.Ceilings:
     flush=True,
   )
   timed = ceilings.measure(config, case.streams, windows)
-  timing.print_table(timed.rows())
+  tables.show(timed.rows())
   return timed
 
 

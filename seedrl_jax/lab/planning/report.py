@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from seedrl_jax.lab import programs as programs_lib
-from seedrl_jax.lab.benchmarks import timing
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.planning import bounds, targets
 from seedrl_jax.run import setup as setup_lib
 
@@ -130,13 +130,13 @@ def print_all(
       done.append(c)
       yield program_row(c, device)
 
-  timing.print_table(rows())
+  tables.show(rows())
   for c in done:
     if num_largest and c.seconds:
       print(f'\n{c.name} moves most in')
       print('\n'.join(largest(c, num_largest)))
   splits = bounds.splits(setup, done, device)
-  timing.print_table(split_row(x, env_spec.action_repeat) for x in splits)
+  tables.show(split_row(x, env_spec.action_repeat) for x in splits)
   if not all(x.exact for x in splits):
     print('* scaled from the compiled split')
   print(
