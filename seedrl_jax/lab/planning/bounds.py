@@ -56,6 +56,16 @@ class Split(NamedTuple):
   exact: bool
 
   @property
+  def ratio(self) -> str:
+    """The value of `topology.inference_to_training`."""
+    return f'{self.inference}:{self.training}' if self.inference else 'shared'
+
+  @property
+  def label(self) -> str:
+    """The ratio, with a star if it is scaled."""
+    return self.ratio + ('' if self.exact else ' *')
+
+  @property
   def steps(self) -> float:
     """Steps per second of the run; the hosts must supply as many."""
     if self.inference == 0:

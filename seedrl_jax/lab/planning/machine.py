@@ -77,7 +77,7 @@ def row(plan: Plan) -> dict[str, str]:
   """Returns the table row of a plan."""
   split = plan.split
   return {
-    'inference:training': _ratio(split) + ('' if split.exact else ' *'),
+    'inference:training': split.label,
     'training, steps/s': _figure(split.learning),
     'inference, steps/s': _figure(split.acting),
     'environments, steps/s': _figure(plan.env_steps),
@@ -92,15 +92,11 @@ def _figure(x: float) -> str:
   return f'{float(f"{x:.3g}"):,.0f}'
 
 
-def _ratio(split: bounds.Split) -> str:
-  return f'{split.inference}:{split.training}' if split.inference else 'shared'
-
-
 def advice(target: targets.Target, cores: int, best: Plan) -> str:
   """Returns the sentence that says what to take."""
   split = best.split
   take = (
-    f'take --config.topology.inference_to_training={_ratio(split)}'
+    f'take --config.topology.inference_to_training={split.ratio}'
     if split.inference
     else 'its one device does both'
   )
