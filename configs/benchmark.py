@@ -209,7 +209,6 @@ _ACCELERATOR = (
   ('pong_nature', 512, 1, 1),
   ('free_r2d2', 1024, 2, 1),
 )
-_ACT_SIZES = (64, 1024)
 
 
 def get_accelerator(small: bool) -> dict[str, ml_collections.ConfigDict]:
@@ -220,18 +219,6 @@ def get_accelerator(small: bool) -> dict[str, ml_collections.ConfigDict]:
       name, num_envs // shrink, streams, parts, small
     )
     for name, num_envs, streams, parts in _ACCELERATOR
-  }
-
-
-def get_acting(small: bool) -> dict[str, ml_collections.ConfigDict]:
-  """Returns what `accelerator` times only the act step of, by network."""
-  shrink = 64 if small else 1
-  return {
-    f'{name.partition("_")[2]}, {size // shrink}': _accelerated(
-      name, size // shrink, 1, 1, small
-    )
-    for name in ('pong_nature', 'pong_resnet')
-    for size in _ACT_SIZES
   }
 
 

@@ -23,6 +23,11 @@ _VIDEO = flags.DEFINE_string(
   '',
   'File (.mp4, which needs ffmpeg, or .gif) to show the first environment in.',
 )
+_SAVE = flags.DEFINE_bool(
+  'save',
+  False,
+  'Append the returns to evaluations.jsonl in --workdir, for `seedrl report`.',
+)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -39,7 +44,10 @@ def _evaluate(line: Any) -> Any:
     video=pathlib.Path(_VIDEO.value) if _VIDEO.value else None,
     **play_flags.options(),
   )
-  return scoring.evaluate(_WORKDIR.value, options, line)
+  evaluation = scoring.evaluate(_WORKDIR.value, options, line)
+  if _SAVE.value:
+    evaluation.save(_WORKDIR.value)
+  return evaluation
 
 
 if __name__ == '__main__':

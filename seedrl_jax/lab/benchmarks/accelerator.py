@@ -14,10 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import NamedTuple, Self, TypeVar
 
-import ml_collections
-
 from seedrl_jax.envs import factory
-from seedrl_jax.lab import programs as programs_lib
 from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import ceilings, programs, timing, traces, whole
 
@@ -134,7 +131,6 @@ TARGETS = (
 def measure(
   session: Session,
   cases: Sequence[whole.Case],
-  acting: Mapping[str, ml_collections.ConfigDict],
   stages: timing.Windows,
   windows: timing.Windows,
 ) -> None:
@@ -143,7 +139,6 @@ def measure(
   Args:
     cases: of runs. The programs of the first of each network are timed, and the
       very first is profiled.
-    acting: configurations of which only the act step is timed, by name.
     stages: windows of each stage, and the time for each program.
     windows: of each run, and the time of the profile.
   """
@@ -151,8 +146,6 @@ def measure(
     name: programs.measure(case.config, stages.seconds)
     for name, case in _networks(cases).items()
   }
-  for name, config in acting.items():
-    timed[name] = programs.measure(config, stages.seconds, programs_lib.ACT)
   tables.show(_program_rows(session, timed))
   _print_profile(session, cases[0], windows)
   figures: dict[str, Figures] = {}
@@ -191,7 +184,7 @@ def _print_profile(
     print(e, flush=True)
     return
   for device, timeline in profile.items():
-    print(f'{device}: {traces.summary(timeline, _PROFILED)}')
+    print(f'{device}: {traces.busy_text(timeline)}')
     tables.show(traces.rows(timeline, _PROFILED))
 
 

@@ -1,7 +1,6 @@
 """Times the programs of a run on the devices at hand, call by call."""
 
 import functools
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,6 +11,7 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax.lab import programs as programs_lib
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import environments
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
@@ -32,13 +32,12 @@ _Prepare = Callable[[], tuple[Any, ...]]
 
 
 def measure(
-  config: ml_collections.ConfigDict, seconds: float, prefix: str = ''
+  config: ml_collections.ConfigDict, seconds: float
 ) -> Iterator[dict[str, str]]:
   """Times programs of a run call by call, on random numbers.
 
   Args:
     seconds: time for each program.
-    prefix: of the names of the programs; '': all, and publishing.
 
   Yields:
     a table row for each. Arguments and results stay on the device. In the rows
@@ -46,10 +45,8 @@ def measure(
   """
   setup = setup_lib.plan(config)
   for program in programs_lib.list_programs(setup):
-    if program.name.startswith(prefix):
-      yield from _time_program(setup, program, seconds)
-  if not prefix:
-    yield _time_publishing(setup, seconds)
+    yield from _time_program(setup, program, seconds)
+  yield _time_publishing(setup, seconds)
 
 
 def _time_program(
@@ -130,8 +127,7 @@ def _row(
 ) -> dict[str, str]:
   """Times calls, and returns the table row."""
   times = [x * 1e3 for x in _durations(function, prepare, seconds)]
-  figures = (statistics.median(times), min(times), max(times))
-  text = '{:,.3f} ({:,.3f}–{:,.3f})'.format(*figures)
+  text = tables.spread(times, 3)
   cells = (name, text, f'{len(times):,}', compile_seconds)
   return dict(zip(COLUMNS, cells, strict=True))
 

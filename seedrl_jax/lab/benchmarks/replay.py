@@ -1,7 +1,7 @@
 """Compares our Reverb client with the official one on the same server.
 
-Each client is a process, to measure its CPU time. They take turns window by
-window, so that drift of the machine's speed favours neither.
+Each client is a process, as the official one needs Python of its own. They
+alternate, so that drift of the machine's speed favours neither.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import replay_clients, timing
 from seedrl_jax.replay.reverb.server import server
 
@@ -139,8 +140,8 @@ class ClientProcess:
         cwd=_ROOT,
       )
 
-  def run(self, path: str, mode: str, streams: int, count: int) -> Any:
-    """Runs `replay_clients.run` there and returns its figures."""
+  def run(self, path: str, mode: str, streams: int, count: int) -> float:
+    """Runs `replay_clients.run` there; returns its seconds."""
     command = {'data': path, 'mode': mode, 'streams': streams, 'count': count}
     assert self._process.stdin and self._process.stdout
     self._process.stdin.write(json.dumps(command) + '\n')
@@ -148,7 +149,7 @@ class ClientProcess:
     if not (answer := self._process.stdout.readline()):
       log_text = self._log.read_text()[-2000:]
       raise RuntimeError(f'A client ended by itself: {log_text}')
-    return json.loads(answer)
+    return float(answer)
 
   def __enter__(self) -> 'ClientProcess':
     return self
@@ -169,21 +170,15 @@ def _measure(
   counts = {}
   for name, client in clients.items():
     client.run(path, mode, streams, 4 * streams)
-    trial = client.run(path, mode, streams, _SIZE)
-    share = _SIZE * windows.seconds / trial['seconds'] / streams
+    seconds = client.run(path, mode, streams, _SIZE)
+    share = _SIZE * windows.seconds / seconds / streams
     counts[name] = streams * max(4, round(share))
-  # MB/s, and CPU seconds per GB.
+  # MB/s.
   rates: dict[str, list[float]] = {name: [] for name in clients}
-  costs: dict[str, list[float]] = {name: [] for name in clients}
   for _ in range(windows.number):
     for name, client in clients.items():
-      ran = client.run(path, mode, streams, counts[name])
-      rates[name].append(counts[name] * size / ran['seconds'] / 1e6)
-      costs[name].append(ran['cpu_seconds'] / (counts[name] * size / 1e9))
-  row = {}
-  for name in clients:
-    summary = timing.summarize(rates[name], costs[name])
-    row[f'{name}, MB/s'] = summary.text()
-    row[f'{name}, CPU s/GB'] = f'{summary.cpu_seconds:.2f}'
+      seconds = client.run(path, mode, streams, counts[name])
+      rates[name].append(counts[name] * size / seconds / 1e6)
+  row = {f'{name}, MB/s': tables.spread(rates[name]) for name in clients}
   ratios = np.divide(rates['ours'], rates['official'])
   return {**row, 'ours / official': f'{statistics.median(ratios):.2f}'}

@@ -109,25 +109,20 @@ def operations(trace: Mapping[str, Any]) -> dict[str, list[Operation]]:
 
 
 def gaps(timeline: Sequence[Operation]) -> list[Gap]:
-  """Returns the gaps between a device's operations, the longest first."""
-  found, last = [], timeline[0]
+  """Returns the gaps between a device's operations."""
+  idle, last = [], timeline[0]
   for operation in timeline:
     if operation.start > last.end:
-      found.append(Gap(operation.start - last.end, last, operation))
+      idle.append(Gap(operation.start - last.end, last, operation))
     last = max(last, operation, key=lambda x: x.end)
-  return sorted(found, key=lambda gap: gap.idle, reverse=True)
+  return idle
 
 
-def summary(timeline: Sequence[Operation], number: int) -> str:
-  """Returns sentences on a device's busy share and its longest gaps."""
-  idle, span = gaps(timeline), _span(timeline)
-  busy = 1 - sum(gap.idle for gap in idle) / span
-  lines = [f'busy {busy:.1%} of {span / 1e3:,.1f} ms; the longest gaps are']
-  lines += [
-    f'{gap.idle / 1e3:9.3f} ms  {gap.before} → {gap.after}'
-    for gap in idle[:number]
-  ]
-  return '\n'.join(lines)
+def busy_text(timeline: Sequence[Operation]) -> str:
+  """Returns how busy a device is."""
+  span = _span(timeline)
+  busy = 1 - sum(gap.idle for gap in gaps(timeline)) / span
+  return f'busy {busy:.1%} of {span / 1e3:,.1f} ms'
 
 
 def _span(timeline: Sequence[Operation]) -> float:

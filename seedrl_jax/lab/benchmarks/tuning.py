@@ -224,10 +224,10 @@ def tune(
     timed = ceilings.measure(config, None, stages)
     resources = timed.resources(setup.topology)
     say(describe(rate, resources))
-    machine = knobs_lib.describe_machine(setup, timed)
+    run = knobs_lib.describe_run(setup, timed)
 
     def propose(knob: knobs_lib.Knob, best: Changes) -> Sequence[Changes]:
-      return knob.propose(_changed(config, best), machine)
+      return knob.propose(run._replace(config=_changed(config, best)))
 
     knobs = knobs_lib.promising(resources, rate, may_alter_learning)
     search.run([functools.partial(propose, knob) for knob in knobs])

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 
 import ml_collections
-import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.envs import base as envs
+from seedrl_jax.evaluation import playing
 from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.lab.benchmarks import whole
 from seedrl_jax.learner import learner as learner_lib
@@ -48,26 +48,16 @@ class _Gate(coordinator_lib.Coordinator):
     self.event.set()
 
 
-class _GatedStream(envs.EnvStream):
-  """A local stream with a gate in front of `recv`."""
+class _GatedStream(playing.WrappedStream):
+  """A stream with a gate in front of `recv`."""
 
   def __init__(self, stream: envs.EnvStream, gate: _Gate):
-    self.spec, self.num_envs = stream.spec, stream.num_envs
-    self.batch_size = stream.batch_size
-    self._stream, self._gate = stream, gate
+    super().__init__(stream)
+    self._gate = gate
 
   def recv(self) -> types.EnvOutput:
     self._gate.event.wait()
-    return self._stream.recv()
-
-  def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    self._stream.send(action, env_id)
-
-  def take_episodes(self) -> list[envs.Episode]:
-    return self._stream.take_episodes()
-
-  def close(self) -> None:
-    self._stream.close()
+    return super().recv()
 
 
 @contextlib.contextmanager

@@ -54,43 +54,36 @@ class Whole(NamedTuple):
   topology: topology_lib.Topology
 
 
-def measure_stages(case: Case, windows: timing.Windows) -> ceilings.Ceilings:
-  """Times a case's stages and prints them."""
-  config = case.config
-  print(
-    f'\n{case.name}, {config.env.num_envs} environments '
-    f'({config.replay.backend} store)',
-    flush=True,
-  )
-  timed = ceilings.measure(config, case.streams, windows)
-  tables.show(timed.rows())
-  return timed
-
-
 def measure(
-  case: Case,
-  before: ceilings.Ceilings,
-  stages: timing.Windows,
-  windows: timing.Windows,
-) -> dict[str, str]:
-  """Times the whole system, and compares it with its stages, in a table row.
+  case: Case, stages: timing.Windows, windows: timing.Windows
+) -> tables.Row:
+  """Times the stages and the whole system; prints them; returns a table row.
+
+  The stages are timed again after the whole, so that drift of the machine's
+  speed does not change the share.
 
   Args:
-    before: the stages. They are timed again after the whole, so that drift of
-      the machine's speed does not change the share.
     stages: windows of each stage.
     windows: of the whole.
 
   Raises:
     system.RunFailed: if the run failed.
   """
+  config = case.config
+  print(
+    f'\n{case.name}, {config.env.num_envs} environments '
+    f'({config.replay.backend} store)',
+    flush=True,
+  )
+  before = ceilings.measure(config, case.streams, stages)
+  tables.show(before.rows())
   ran = run(case, windows)
   print(
     f'\nwhole system: {ran.steps.text()} steps/s, trained on '
     f'{ran.trained_share:.2f} of the steps\n{ran.waits}',
     flush=True,
   )
-  after = ceilings.measure(case.config, case.streams, stages)
+  after = ceilings.measure(config, case.streams, stages)
   return row(case, ran, before, after)
 
 

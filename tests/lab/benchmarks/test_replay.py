@@ -86,9 +86,8 @@ class _Client:
 def test_work_is_shared_by_the_streams(mode, inserted, sampled):
   client = _Client()
   blocks = [[np.full(3, i)] for i in range(2)]
-  figures = replay_clients.run(client, blocks, mode, streams=2, count=6)
+  assert replay_clients.run(client, blocks, mode, streams=2, count=6) > 0
   assert (client.inserted, client.sampled) == (inserted, sampled)
-  assert figures['seconds'] > 0
 
 
 def test_failure_does_not_wait_for_the_others():
@@ -113,7 +112,7 @@ def test_commands_are_answered_line_by_line(tmp_path, monkeypatch, capsys):
   lines = f'{json.dumps(command)}\n' * 2
   monkeypatch.setattr('sys.stdin', io.StringIO(lines))
   replay_clients.serve(_Client())
-  answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-  assert [set(a) for a in answers] == [{'seconds', 'cpu_seconds'}] * 2
+  answers = [float(line) for line in capsys.readouterr().out.splitlines()]
+  assert len(answers) == 2 and min(answers) > 0
   blocks = replay_clients.load(path)
   assert [array.shape for array in blocks[1]] == [(1,), (3,)]
