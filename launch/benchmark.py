@@ -8,7 +8,7 @@ with the official one; `replay --case=r2d2` puts R2D2's load on the store.
 libraries. `scaling` shows what it costs to share an update among devices and
 processes; `startup` times the start of a run. `architectures` runs DQN, GORILA,
 A3C, IMPALA, SEED and others on the same tasks. `accelerator` measures all that
-matters on a GPU or TPU within `--minutes`, beside the targets.
+matters on a GPU or TPU within `--minutes`, and compares it with targets.
 """
 
 import importlib.metadata
@@ -154,7 +154,7 @@ def _system_windows() -> timing.Windows:
 
 
 def _replay() -> None:
-  from seedrl_jax.lab.benchmarks import replay, replay_sequences
+  from seedrl_jax.lab.benchmarks import replay
   from seedrl_jax.replay.reverb.server import environment
 
   cases = _known_cases('replay', _REPLAY_CASES, ['clients'])
@@ -168,7 +168,7 @@ def _replay() -> None:
     tables.show(
       replay.measure(python, windows)
       if case == 'clients'
-      else replay_sequences.measure(benchmark.get_r2d2_load(), windows)
+      else replay.measure_sequences(benchmark.get_r2d2_load(), windows)
     )
 
 
@@ -186,7 +186,7 @@ def _peers() -> None:
   from seedrl_jax.lab.benchmarks.peers import comparison, library
 
   names = _known_cases('peers', benchmark.PEER_CASES, benchmark.PEER_CASES)
-  rows: list[dict[str, str]] = []
+  rows: list[tables.Row] = []
   for name in names:
     config = benchmark.get_config(name)
     peers = library.select(_PEER.value, config.agent)

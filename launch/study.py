@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from absl import flags
 
-from seedrl_jax.lab.studies import commands, concurrent, sweeping
+from seedrl_jax.lab.studies import concurrent, sweeping
 from seedrl_jax.launch import program
 from seedrl_jax.runtime import config_files, progress, workdir
 
@@ -40,7 +40,7 @@ _KNOWN = flags.DEFINE_string(
 
 
 def main(argv: Sequence[str]) -> None:
-  """Runs what is not finished; exits with a message if something failed."""
+  """Runs unfinished trials; exits with a message if something failed."""
   try:
     if len(argv) > 1:
       raise ValueError(f'unexpected arguments: {" ".join(argv[1:])}')
@@ -92,15 +92,10 @@ def _trials(
         for key, value in values.items():
           config_files.set_key(config, key, value)
       path = folder / f'{name},workers={workers},seed={seed}'.replace(' ', '')
-      arguments = commands.train(
-        system.config, commands.flags(file, config), str(path)
+      trial = sweeping.make_trial(
+        path, system.program, system.config, file, config
       )
-      yield (
-        (name, workers, seed),
-        sweeping.Trial(
-          workdir.Workdir(path), config, system.program, arguments
-        ),
-      )
+      yield (name, workers, seed), trial
 
 
 def _chosen() -> dict[str, concurrent.System]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from seedrl_jax.lab import launching
-from seedrl_jax.lab.studies import commands, report, sweeping
+from seedrl_jax.lab.studies import report, sweeping
 from seedrl_jax.launch import config_flag, program
 from seedrl_jax.runtime import process, progress, workdir
 
@@ -48,7 +48,7 @@ _PROGRAM = flags.DEFINE_enum(
 
 
 def main(argv: Sequence[str]) -> None:
-  """Runs what is not finished; exits with a message if something failed."""
+  """Runs unfinished trials; exits with a message if something failed."""
   try:
     if len(argv) > 1:
       raise ValueError(f'unexpected arguments: {" ".join(argv[1:])}')
@@ -80,10 +80,7 @@ def _trials() -> list[sweeping.Trial]:
       base, [f'--config.{key}={text}' for key, text in values.items()]
     )
     path = folder / sweeping.folder_name(config, values)
-    arguments = commands.train(name, commands.flags(file, config), str(path))
-    trials.append(
-      sweeping.Trial(workdir.Workdir(path), config, _PROGRAM.value, arguments)
-    )
+    trials.append(sweeping.make_trial(path, _PROGRAM.value, name, file, config))
   if len({trial.name for trial in trials}) < len(trials):
     raise ValueError('--set: two runs would be the same; give a value once.')
   _check(trials)

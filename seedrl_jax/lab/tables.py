@@ -1,14 +1,14 @@
 """Tables in Markdown, and the figures in their cells."""
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 # A table's row: cells by column.
-Row = Mapping[str, str]
+Row = dict[str, str]
 
 
 def lines(rows: Iterable[Row]) -> Iterator[str]:
-  """Yields the lines of a table; each as soon as its row is there."""
+  """Yields the lines of a table, each as soon as `rows` yields its row."""
   for i, row in enumerate(rows):
     if i == 0:
       yield _line(row)
@@ -21,7 +21,7 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def show(rows: Iterable[Row]) -> None:
-  """Prints a table, each row as soon as it is there."""
+  """Prints a table, each row as soon as `rows` yields it."""
   print()
   for line in lines(rows):
     print(line, flush=True)

@@ -76,7 +76,7 @@ class Task(NamedTuple):
 
   Attributes:
     values: of keys of its configuration.
-    target: mean return of 100 episodes that ends a run; None: the time does.
+    target: mean return of 100 episodes that ends a run; None for no target.
     is_lander: whether it takes the configuration for LunarLander.
   """
 
@@ -97,7 +97,7 @@ TASKS: dict[str, Task] = {
 }
 
 
-class Ran(NamedTuple):
+class Figures(NamedTuple):
   """Figures of a run.
 
   Attributes:
@@ -115,7 +115,7 @@ class Ran(NamedTuple):
 
 def run(
   architecture: Architecture, task: Task, limit: float, cores: int
-) -> Ran:
+) -> Figures:
   """Trains until the target, or for `limit` seconds, without compilation.
 
   Raises:
@@ -241,7 +241,9 @@ def _run(
     raise RuntimeError(log.read_text().strip().splitlines()[-1])
 
 
-def _figures(columns: Mapping[str, np.ndarray], target: float | None) -> Ran:
+def _figures(
+  columns: Mapping[str, np.ndarray], target: float | None
+) -> Figures:
   last = {name: float(column[-1]) for name, column in columns.items()}
   # Staleness is the mean so far, policy lag that since the last report.
   lag = last.get('asynchronous/staleness_mean')
@@ -249,11 +251,11 @@ def _figures(columns: Mapping[str, np.ndarray], target: float | None) -> Ran:
     # A report without an update has none.
     lag = float(np.nanmean(columns['replay/policy_lag_mean_batches']))
   frames = max(last['time/env_frames'], 1.0)
-  moved = ('actors/stream_bytes', 'actors/store_bytes', 'asynchronous/bytes')
+  traffic = ('actors/stream_bytes', 'actors/store_bytes', 'asynchronous/bytes')
   is_solved = target is not None and last['rollout/return'] >= target
-  return Ran(
+  return Figures(
     frames / max(last['time/elapsed_s'], 1e-9),
-    sum(last.get(name, 0.0) for name in moved) / frames,
+    sum(last.get(name, 0.0) for name in traffic) / frames,
     lag,
     last['time/elapsed_s'] if is_solved else None,
   )
@@ -268,19 +270,21 @@ def measure(
   """
   row = {'architecture': name}
   for task_name, task in tasks.items():
-    frames, moved = f'{task_name}, frames/s', f'{task_name}, B/frame'
+    frames, traffic = f'{task_name}, frames/s', f'{task_name}, B/frame'
     time_limit = limit if task.target else seconds
     try:
-      ran = run(ARCHITECTURES[name], task, time_limit, cores)
+      figures = run(ARCHITECTURES[name], task, time_limit, cores)
     except RuntimeError as e:
       # Dyna-Q, for one, has no model of images.
       print(f'{name} on {task_name}: {e}', file=sys.stderr)
-      row |= {frames: '–', moved: '–'}
+      row |= {frames: '–', traffic: '–'}
       continue
-    row[frames] = f'{ran.frames_per_second:,.0f}'
-    row[moved] = f'{ran.bytes_per_frame:,.0f}'
-    row.setdefault('lag', f'{ran.lag:.2f}')
+    row[frames] = f'{figures.frames_per_second:,.0f}'
+    row[traffic] = f'{figures.bytes_per_frame:,.0f}'
+    row.setdefault('lag', f'{figures.lag:.2f}')
     if task.target is not None:
-      until = f'> {limit:g}' if ran.seconds is None else f'{ran.seconds:,.0f}'
+      until = (
+        f'> {limit:g}' if figures.seconds is None else f'{figures.seconds:,.0f}'
+      )
       row[f'{task_name} {task.target:g}, s'] = until
   return row

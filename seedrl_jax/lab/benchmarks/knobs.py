@@ -269,7 +269,7 @@ _KNOBS = (
 
 
 def notes(config: ml_collections.ConfigDict, changes: Changes) -> list[str]:
-  """Returns sentences on what changes do beside the speed."""
+  """Returns sentences on what changes do besides changing the speed."""
   parts = []
   if envs := changes.get('env.num_envs'):
     before = config.env.num_envs

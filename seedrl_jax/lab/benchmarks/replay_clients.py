@@ -124,9 +124,9 @@ class OfficialClient:
       num_workers_per_iterator=streams,
       max_samples=count,
     )
-    drawn = sum(1 for _ in dataset)
-    if drawn != count:
-      raise RuntimeError(f'{drawn} samples came instead of {count}.')
+    num_samples = sum(1 for _ in dataset)
+    if num_samples != count:
+      raise RuntimeError(f'{num_samples} samples came instead of {count}.')
 
 
 CLIENTS: dict[str, Any] = {'ours': OurClient, 'official': OfficialClient}

@@ -1,11 +1,10 @@
-"""Times what it costs an update to be shared among devices and hosts.
+"""Times the cost of sharing an update among devices and hosts.
 
 Simulated devices share this machine's cores, so an update takes longer the more
 of them there are, though the work of each is the same. Therefore a cycle of the
-learner's thread (coordinate, shard, update, publish) is timed in turns with the
-devices alone: the same update of the same devices, on a batch that is already
-there, in which no device waits for another. What a cycle takes longer is the
-overhead.
+learner's thread (coordinate, shard, update, publish) is timed alternately with
+the same update of the same devices on a batch that is already on them, in which
+no device waits for another. The additional time of the cycle is the overhead.
 """
 
 import contextlib
@@ -25,6 +24,7 @@ import ml_collections
 
 from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.hosts import joining
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import environments
 from seedrl_jax.learner import update as update_lib
 from seedrl_jax.replay import table_configs
@@ -75,7 +75,7 @@ class Turn(NamedTuple):
 
 def measure(
   config: ml_collections.ConfigDict, split: Split, turns: int
-) -> dict[str, str]:
+) -> tables.Row:
   """Times `turns` updates; returns a table row.
 
   `config.batch_size` and `config.env.num_envs` are for each device.
@@ -102,7 +102,7 @@ def slowest(turns: Sequence[Turn]) -> Turn:
   return Turn(*map(max, zip(*turns, strict=True)))
 
 
-def _row(split: Split, turns: Sequence[Turn]) -> dict[str, str]:
+def _row(split: Split, turns: Sequence[Turn]) -> tables.Row:
   alone, cycle = map(statistics.median, zip(*turns, strict=True))
   low, overhead, high = statistics.quantiles(
     [turn.overhead for turn in turns], n=4, method='inclusive'
@@ -196,10 +196,10 @@ def _make_alone(parts: parts_lib.Parts) -> Callable[[], None]:
 @contextlib.contextmanager
 def _without_collectives() -> Iterator[None]:
   """Makes collectives return each device's own value, where traced."""
-  with contextlib.ExitStack() as patched:
+  with contextlib.ExitStack() as patches:
     for name in ('pmean', 'pmax', 'psum'):
-      own = mock.patch.object(jax.lax, name, lambda x, axis_name: x)
-      patched.enter_context(own)
+      patch = mock.patch.object(jax.lax, name, lambda x, axis_name: x)
+      patches.enter_context(patch)
     yield
 
 
@@ -230,9 +230,9 @@ def _turn(
 def _fill(parts: parts_lib.Parts) -> None:
   """Inserts a batch of zeros."""
   table = parts.store.table(table_configs.TABLE)
-  due = sum(len(piece.weight) for piece in parts.blank_batch)
-  while due > 0:
+  missing = sum(len(part.weight) for part in parts.blank_batch)
+  while missing > 0:
     block = table.allocate()
     jax.tree.map(lambda x: x.fill(0), block.unroll)
     table.insert(block)
-    due -= block.width
+    missing -= block.width

@@ -1,8 +1,7 @@
 """Times the start of a run, from the command to its first update, by part.
 
-The parts are what a run tells if asked (`runtime.startup`). Each start is a
-process of its own, first with an empty folder of compiled programs, then with a
-full one.
+`runtime.startup` makes a run print its parts. Each start is a process of its
+own, first with an empty folder of compiled programs, then with a full one.
 """
 
 import os
@@ -24,7 +23,7 @@ _CACHE = 'JAX_COMPILATION_CACHE_DIR'
 Start = dict[str, float]
 
 
-def measure(config: str, turns: int) -> Iterator[dict[str, str]]:
+def measure(config: str, turns: int) -> Iterator[tables.Row]:
   """Starts runs, alternately cold and warm; yields a table row for each part.
 
   Args:

@@ -75,7 +75,7 @@ def measure(work: Callable[[], float], windows: Windows) -> Timing:
 def watch(
   count: Callable[[], float], wait: Callable[[], None], number: int
 ) -> Timing:
-  """Times what goes on during `number` calls of `wait`; `count` says how far.
+  """Times the steps during `number` calls of `wait`; `count` returns their sum.
 
   At least one step is taken to be done in each.
   """

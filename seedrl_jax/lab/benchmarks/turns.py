@@ -1,4 +1,4 @@
-"""Whole runs that pause, so that several can take turns on a machine."""
+"""Whole runs that pause, so that several can alternate on a machine."""
 
 import contextlib
 import math
@@ -18,7 +18,7 @@ from seedrl_jax.learner import learner as learner_lib
 # Of a window. Environments end their unrolls at once, and wait while a slow
 # learner trains on them.
 _LEAST_UPDATES, _LEAST_UNROLLS = 8, 2
-# Seconds for threads to come to rest, besides those of two updates.
+# Seconds until threads are idle, in addition to the time of two updates.
 _REST = 0.02
 
 # Lets a run work for a while; returns its steps per second.

@@ -30,7 +30,7 @@ class Case(NamedTuple):
   """What to measure.
 
   Attributes:
-    streams: makes the environments; None: the configured ones.
+    streams: makes the environments; None makes the configured ones.
   """
 
   name: str
@@ -69,40 +69,46 @@ def measure(
   Raises:
     system.RunFailed: if the run failed.
   """
+  before = measure_stages(case, stages)
+  whole = run(case, windows)
+  print(
+    f'\nwhole system: {whole.steps.text()} steps/s, trained on '
+    f'{whole.trained_share:.2f} of the steps\n{whole.waits}',
+    flush=True,
+  )
+  after = ceilings.measure(case.config, case.streams, stages)
+  return row(case, whole, before, after)
+
+
+def measure_stages(case: Case, windows: timing.Windows) -> ceilings.Ceilings:
+  """Times a case's stages and prints them."""
   config = case.config
   print(
     f'\n{case.name}, {config.env.num_envs} environments '
     f'({config.replay.backend} store)',
     flush=True,
   )
-  before = ceilings.measure(config, case.streams, stages)
-  tables.show(before.rows())
-  ran = run(case, windows)
-  print(
-    f'\nwhole system: {ran.steps.text()} steps/s, trained on '
-    f'{ran.trained_share:.2f} of the steps\n{ran.waits}',
-    flush=True,
-  )
-  after = ceilings.measure(config, case.streams, stages)
-  return row(case, ran, before, after)
+  timings = ceilings.measure(config, case.streams, windows)
+  tables.show(timings.rows())
+  return timings
 
 
 def row(
-  case: Case, ran: Whole, before: ceilings.Ceilings, after: ceilings.Ceilings
-) -> dict[str, str]:
+  case: Case, whole: Whole, before: ceilings.Ceilings, after: ceilings.Ceilings
+) -> tables.Row:
   """Returns the table row of a run, whose stages were timed twice."""
-  ideal = (before.ideal(ran.topology) + after.ideal(ran.topology)) / 2
+  ideal = (before.ideal(whole.topology) + after.ideal(whole.topology)) / 2
   timings = {
     'environments, steps/s': before.env.mean(after.env),
     '+ inference': before.env_and_inference.mean(after.env_and_inference),
-    '+ training': ran.steps,
+    '+ training': whole.steps,
   }
   return {
     'case': case.name,
     'envs': str(case.config.env.num_envs),
     'store': case.config.replay.backend,
     **{name: timed.text() for name, timed in timings.items()},
-    'of the ideal': f'{ran.steps.median / ideal:.2f}',
+    'of the ideal': f'{whole.steps.median / ideal:.2f}',
     'steal': f'{max(timed.stolen for timed in timings.values()):.0%}',
   }
 
@@ -174,7 +180,7 @@ def updates_per_unroll(config: ml_collections.ConfigDict) -> float:
 
 
 def wait(training: futures.Future[Any], seconds: float) -> None:
-  """Waits for so long; raises RuntimeError at once if the run ends."""
+  """Waits for `seconds`; raises RuntimeError at once if the run ends."""
   if futures.wait([training], seconds).done:
     raise RuntimeError('The run ended before it was measured.')
 
@@ -203,7 +209,7 @@ class Counts:
     return self.updates()
 
   def warm_up(self, seconds: float) -> None:
-    """Waits for the first updates, and then for so long."""
+    """Waits for the first updates, and then for `seconds`."""
     self.wait_for_update(_FIRST_UPDATES)
     wait(self._training, seconds)
 

@@ -107,8 +107,8 @@ def _parse(text: str) -> tuple[dict[str, Computation], str]:
   return computations, entry
 
 
-def _instruction(found: re.Match[str]) -> Instruction:
-  rest = re.sub(r'/\*.*?\*/', '', found[3])
+def _instruction(match: re.Match[str]) -> Instruction:
+  rest = re.sub(r'/\*.*?\*/', '', match[3])
   # A tuple's shape is in parentheses, as the operands are.
   end = _closing(rest, 0) + 1 if rest.startswith('(') else rest.index(' ')
   shape, rest = rest[:end], rest[end:].lstrip()
@@ -117,7 +117,7 @@ def _instruction(found: re.Match[str]) -> Instruction:
   attributes = rest[close:]
   scope = _SCOPE.search(attributes)
   return Instruction(
-    name=found[2],
+    name=match[2],
     opcode=opcode,
     result=[_array(x) for x in _SHAPE.finditer(shape)],
     operands=re.findall(r'%[\w.\-]+', rest[len(opcode) : close]),
@@ -127,7 +127,7 @@ def _instruction(found: re.Match[str]) -> Instruction:
     },
     scope=scope[1] if scope else '',
     text=rest,
-    is_root=bool(found[1]),
+    is_root=bool(match[1]),
   )
 
 
@@ -141,8 +141,8 @@ def _closing(text: str, start: int) -> int:
   raise ValueError(f'No parenthesis closes: {text}')
 
 
-def _array(found: re.Match[str]) -> Array:
-  kind, numbers, layout = found.groups()
+def _array(match: re.Match[str]) -> Array:
+  kind, numbers, layout = match.groups()
   bits = 8 if kind == 'pred' else int((re.search(r'\d+', kind) or [0])[0])
   dims = [int(x) for x in numbers.split(',') if x]
   order, _, tiling = (layout or '').partition(':')

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from seedrl_jax.lab import programs as programs_lib
 from seedrl_jax.lab import tables
 from seedrl_jax.lab.planning import bounds, targets
+from seedrl_jax.lab.planning import programs as programs_lib
 from seedrl_jax.run import setup as setup_lib
 
 # Bytes in a table's unit.
@@ -104,7 +104,7 @@ def print_all(
   )
   done: list[programs_lib.Compiled] = []
 
-  def rows() -> Iterator[dict[str, str]]:
+  def rows() -> Iterator[tables.Row]:
     for c in compiled:
       done.append(c)
       yield program_row(c, device)

@@ -24,7 +24,7 @@ ESTIMATED = (4, 8, 16, 32)
 
 
 class System(NamedTuple):
-  """A system of the study: what its runs are.
+  """A system of the study, with the settings of its runs.
 
   Attributes:
     program: 'train' or 'train_async'.
@@ -146,23 +146,19 @@ def read(path: str) -> list[Run]:
     if tuple(reader.fieldnames or ()) != Run._fields:
       raise ValueError(f'{path} is not a study.csv of this command.')
     try:
-      return [_run(row) for row in reader]
+      return [_run(*row.values()) for row in reader]
     except (TypeError, ValueError) as e:
-      raise ValueError(
-        f'{path} is damaged in line {reader.line_num} ({e}).'
-      ) from e
+      line = reader.line_num
+      raise ValueError(f'{path} is damaged in line {line} ({e}).') from e
 
 
-def _run(row: Mapping[str, str]) -> Run:
-  if row['system'] not in SYSTEMS:
-    raise ValueError(f'there is no system {row["system"]}')
-  return Run(
-    row['system'],
-    int(row['workers']),
-    int(row['seed']),
-    row['solved'] == 'True',
-    *(float(row[name]) for name in Run._fields[4:]),
-  )
+def _run(
+  system: str, workers: str, seed: str, solved: str, *figures: str
+) -> Run:
+  if system not in SYSTEMS:
+    raise ValueError(f'there is no system {system}')
+  is_solved = solved == 'True'
+  return Run(system, int(workers), int(seed), is_solved, *map(float, figures))
 
 
 def medians(runs: Iterable[Run]) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Writes a report on runs: Markdown, with figures and raw scores beside it."""
+"""Writes a report on runs: Markdown, figures and raw scores."""
 
 import csv
 import math
@@ -47,7 +47,7 @@ _CAPTIONS = {
   'frames.png': 'Sample efficiency: interquartile mean with 95 % intervals',
   'wall_clock.png': 'The same over wall clock',
 }
-# Columns of scores.csv beside the score.
+# Columns of scores.csv in addition to the score.
 _RAW = [results.EVALUATION, results.TRAINING, results.FRAMES, results.SECONDS]
 
 
@@ -70,13 +70,13 @@ def write(folders: Sequence[str], out: pathlib.Path, known: _Known) -> None:
       f'({first.run.name}: {_status(first, study)}); go on with them first.'
     )
   out.mkdir(parents=True, exist_ok=True)
-  drawn = figures.draw_all(study)
-  for name, figure in drawn.items():
+  images = figures.draw_all(study)
+  for name, figure in images.items():
     figure.savefig(out / name, dpi=150)
   _write_csv(study, out / 'scores.csv')
   lines = [*_head(study), *_tables(study)]
   for name, caption in _CAPTIONS.items():
-    if name in drawn:
+    if name in images:
       lines += ['', f'## {caption}', '', f'![{caption}]({name})']
   lines += [*_commands(study, known), *_versions(study)]
   (out / 'report.md').write_text('\n'.join(lines) + '\n')
@@ -195,8 +195,8 @@ def _number(value: float | np.ndarray) -> str:
 def _commands(study: results.Study, known: _Known) -> Iterator[str]:
   yield from ('', '## Commands', '')
   yield (
-    'The shortest that make these configurations anew, in folders of their '
-    'own. Runs are reproducible only with `--config.deterministic`.'
+    'The shortest commands that repeat these configurations, in folders of '
+    'their own. Runs are reproducible only with `--config.deterministic`.'
   )
   yield from ('', '```bash')
   for result in study.results:

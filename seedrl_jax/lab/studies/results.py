@@ -18,7 +18,7 @@ from seedrl_jax.lab.studies import atari
 from seedrl_jax.runtime import file_io, settings
 from seedrl_jax.runtime import workdir as workdir_lib
 
-FRAMES, SECONDS = 'time/env_frames', 'time/elapsed_s'
+FRAMES, SECONDS = curves.FRAMES, curves.SECONDS
 EVALUATION, TRAINING = 'eval/return', 'rollout/return'
 FINISHED = 'finished'
 # The columns of final returns, and their names in summary.json.
@@ -248,8 +248,8 @@ class Study:
     return Scale(
       'normalised score',
       'for each task 0 is the worst and 1 the best final score of a run in '
-      'this report. So these figures compare the algorithms here, and mean '
-      'nothing beside those of another report.',
+      'this report. So these figures compare the algorithms here; do not '
+      'compare them with those of another report.',
       {task: self._extremes(task) for task in self.tasks},
       is_fixed=False,
     )

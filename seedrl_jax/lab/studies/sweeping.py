@@ -1,7 +1,6 @@
 """Runs the trials of a grid as processes on this machine."""
 
 import collections
-import datetime
 import itertools
 import operator
 import os
@@ -122,6 +121,19 @@ class Trial(NamedTuple):
       )
 
 
+def make_trial(
+  folder: pathlib.Path,
+  program: str,
+  name: str,
+  base: ml_collections.ConfigDict,
+  config: ml_collections.ConfigDict,
+) -> Trial:
+  """Returns a run in `folder`; `base` is the configuration called `name`."""
+  changes = commands.flags(base, config)
+  arguments = commands.train(name, changes, str(folder))
+  return Trial(workdir_lib.Workdir(folder), config, program, arguments)
+
+
 def folder_name(config: ml_collections.ConfigDict, keys: Iterable[str]) -> str:
   """Returns what a run's folder is called: 'key=value,key=value'."""
   values = [f'{key}={operator.attrgetter(key)(config)}' for key in keys]
@@ -158,7 +170,6 @@ class Sweep:
   def run(self) -> None:
     """Runs the unfinished trials, until all have ended."""
     waiting = collections.deque(t for t in self._trials if not t.is_finished())
-    self._left_at_start, self._start = self._frames_left(), time.monotonic()
     has_terminated = False
     while self._running or waiting:
       for slot in {*range(len(self._shares))} - {*self._running}:
@@ -208,13 +219,6 @@ class Sweep:
     self.failed[trial.name] = f'{why}, see {trial.log}'
     self._line.say(f'{trial.name}: {self.failed[trial.name]}')
 
-  def _frames_left(self) -> float:
-    return sum(
-      max(0.0, trial.config.total_env_frames - trial.frames())
-      for trial in self._trials
-      if trial.name not in self.failed and not trial.is_finished()
-    )
-
   def _show(self) -> None:
     """Shows the progress, if it is time to."""
     now, is_live = time.monotonic(), sys.stdout.isatty()
@@ -229,11 +233,6 @@ class Sweep:
       frames = progress.format_count(trial.frames())
       total = progress.format_count(trial.config.total_env_frames)
       parts.append(f'{trial.name}: {frames}/{total} frames')
-    left = self._frames_left()
-    trained = self._left_at_start - left
-    if left and trained > 0:
-      seconds = (now - self._start) * left / trained
-      parts.append(f'about {datetime.timedelta(seconds=round(seconds))} left')
     self._line.update(' | '.join(parts))
 
 

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax.configs import benchmark
-from seedrl_jax.lab.benchmarks import (
-  replay,
-  replay_clients,
-  replay_sequences,
-  timing,
-)
+from seedrl_jax.lab.benchmarks import replay, replay_clients, timing
 
 _WINDOWS = timing.Windows(2, 0.001)
 
@@ -41,14 +36,14 @@ def test_every_combination_is_measured(monkeypatch, server_python):
 
 @pytest.mark.usefixtures('server_python')
 def test_sequences_are_inserted_and_drawn(monkeypatch):
-  monkeypatch.setattr(replay_sequences, '_PERIOD', 50)
+  monkeypatch.setattr(replay, '_PERIOD', 50)
   config = benchmark.get_r2d2_load()
   config.env.num_envs = config.env.batch_size = config.batch_size = 4
   config.unroll_length = config.burn_in = 10
   config.topology.max_devices = 1
   config.replay.max_size, config.network.lstm_size = 64, 2
   config.network.head_hidden_size = 2
-  (row,) = replay_sequences.measure(config, _WINDOWS)
+  (row,) = replay.measure_sequences(config, _WINDOWS)
   assert all('(0' not in cell and cell != '0' for cell in row.values()), row
 
 

@@ -157,7 +157,7 @@ def test_profile_and_curves_are_drawn(folder):
   titles = [axes.get_title() for axes in drawn['frames.png'].axes]
   assert titles == ['2 tasks', 'Boxing-v5', 'Pong-v5']
   axes = drawn['wall_clock.png'].axes[2]
-  assert axes.get_xlabel() == 'wall clock, seconds'
+  assert axes.get_xlabel() == 'wall clock, minutes'
   np.testing.assert_allclose(axes.lines[1].get_ydata()[-1], 9.5)
 
 

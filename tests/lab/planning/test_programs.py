@@ -8,8 +8,7 @@ import pytest
 
 from seedrl_jax.agents import base as agents
 from seedrl_jax.configs import r2d2_cartpole, vtrace_atari, vtrace_cartpole
-from seedrl_jax.lab import programs
-from seedrl_jax.lab.planning import bounds, hlo, report, targets
+from seedrl_jax.lab.planning import bounds, hlo, programs, report, targets
 from seedrl_jax.run import setup as setup_lib
 
 _TARGET = targets.Target('v5e', (2, 2))

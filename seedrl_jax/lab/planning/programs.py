@@ -34,7 +34,7 @@ class Compiled(NamedTuple):
     memory: bytes while it runs, with its arguments and its code.
     temporary: bytes of `memory` for intermediate results.
     donated: bytes that the results take over from arguments, and that they
-      should; None: none are meant to.
+      should; None if none are meant to.
   """
 
   name: str
