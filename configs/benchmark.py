@@ -203,7 +203,6 @@ _ACCELERATOR = (
   ('pong_nature', 512, 1, 1),
   ('free_r2d2', 1024, 2, 1),
 )
-_ACT_SIZES = (64, 1024)
 
 
 def get_accelerator(small: bool) -> dict[str, base.Config]:
@@ -214,18 +213,6 @@ def get_accelerator(small: bool) -> dict[str, base.Config]:
       name, num_envs // shrink, streams, parts, small
     )
     for name, num_envs, streams, parts in _ACCELERATOR
-  }
-
-
-def get_acting(small: bool) -> dict[str, base.Config]:
-  """Returns what `accelerator` times only the act step of, by network."""
-  shrink = 64 if small else 1
-  return {
-    f'{name.partition("_")[2]}, {size // shrink}': _accelerated(
-      name, size // shrink, 1, 1, small
-    )
-    for name in ('pong_nature', 'pong_resnet')
-    for size in _ACT_SIZES
   }
 
 

@@ -1,4 +1,4 @@
-"""Finds the flags with which a run is fastest on this machine.
+"""Finds the flags with which a run is fastest on this bounds.
 
 `python launch/autotune.py --config=vtrace_cartpole` measures the stages of the
 run. Tries what could matter but leaves learning as it is; each candidate
@@ -108,9 +108,9 @@ def _measured_config() -> ml_collections.ConfigDict:
 
 def _plan() -> None:
   from seedrl_jax.agents import base
-  from seedrl_jax.lab import programs
+  from seedrl_jax.lab import tables
   from seedrl_jax.lab.benchmarks import timing
-  from seedrl_jax.lab.planning import bounds, machine, targets
+  from seedrl_jax.lab.planning import bounds, programs, targets
   from seedrl_jax.run import layout
   from seedrl_jax.run import setup as setup_lib
 
@@ -119,7 +119,7 @@ def _plan() -> None:
   config, cores = _measured_config(), _CORES.value
   layout.check(config, base.allowed(config))
   setup = setup_lib.plan(config, devices=targets.devices(target))
-  env = machine.time_envs(config, timing.Windows(5, 1.0))
+  env = bounds.time_envs(config, timing.Windows(5, 1.0))
   print(
     f'{setup.env_spec.env_id}: {env.cpu_seconds * 1e6:.2f} µs of processor '
     f'time a step here, {env.text()} steps/s on {timing.cores()} cores',
@@ -128,14 +128,14 @@ def _plan() -> None:
   splits = bounds.splits(
     setup, list(programs.compile_all(setup)), target.device
   )
-  plans = machine.plans(splits, env, cores)
-  timing.print_table(map(machine.row, plans))
+  plans = bounds.plans(splits, env, cores)
+  tables.show(map(bounds.plan_row, plans))
   if not all(split.exact for split in splits):
     print('* scaled from the compiled split')
   print(
-    f'\n{machine.advice(target, cores, plans[0])}\nAn estimate from bounds: '
+    f'\n{bounds.advice(target, cores, plans[0])}\nAn estimate from bounds: '
     'devices at their published peaks, but with an estimated time for each '
-    'operation; environments with nothing beside them; cores as fast as these. '
+    'operation; environments that have all cores; cores as fast as these. '
     'A run is slower.'
   )
 

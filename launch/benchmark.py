@@ -1,28 +1,29 @@
 """Measures speed: `python launch/benchmark.py <what>`.
 
-`ceilings` times each stage of a case alone; `system` times its environments
-alone, with inference, and with training, also as a share of the ceilings; both
-take `--case`, `--envs` and `--backend`. `replay` compares our Reverb client
+`system` times each stage of a case alone, then its environments alone, with
+inference, and with training, also as a share of what the stages allow; it takes
+`--case`, `--envs` and `--backend`. `replay` compares our Reverb client
 with the official one; `replay --case=r2d2` puts R2D2's load on the store.
 `actors` compares remote with local environments. `peers` compares with other
 libraries. `scaling` shows what it costs to share an update among devices and
 processes; `startup` times the start of a run. `architectures` runs DQN, GORILA,
 A3C, IMPALA, SEED and others on the same tasks. `accelerator` measures all that
-matters on a GPU or TPU within `--minutes`, beside the targets.
+matters on a GPU or TPU within `--minutes`, and compares it with targets.
 """
 
-import functools
 import importlib.metadata
-import itertools
 import pathlib
 import platform
 import re
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import ml_collections
 from absl import flags
 
 from seedrl_jax.configs import benchmark
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import timing
 from seedrl_jax.launch import program
 from seedrl_jax.runtime import process
@@ -118,28 +119,34 @@ def main(argv: Sequence[str]) -> None:
     sys.exit(f'benchmark: {e}')
 
 
-def _cases(whole_system: bool) -> None:
-  from seedrl_jax.lab.benchmarks import environments, whole
+def _system() -> None:
+  from seedrl_jax.lab.benchmarks import whole
 
-  names = _CASE.value or benchmark.CASES
   numbers: Sequence[int | None] = _ENVS.value or [None]
-  runs = [
-    (name, benchmark.get_config(name, number))
-    for name, number in itertools.product(names, numbers)
+  cases = [
+    (_case(name, benchmark.get_config(name, number)), backend)
+    for name in _CASE.value or benchmark.CASES
+    for number in numbers
+    for backend in _BACKEND.value
   ]
-  stages = timing.Windows(_WINDOWS.value, _SECONDS.value)
-  windows = _system_windows()
   _describe()
   summary = []
-  for (name, config), backend in itertools.product(runs, _BACKEND.value):
-    config.replay.backend = backend
-    free = name == benchmark.FREE
-    streams = environments.free_streams(config) if free else None
-    case = whole.Case(name, config, streams)
-    before = whole.measure_stages(case, stages)
-    if whole_system:
-      summary.append(whole.measure(case, before, stages, windows))
-  timing.print_table(summary)
+  for case, backend in cases:
+    case.config.replay.backend = backend
+    summary.append(whole.measure(case, _stage_windows(), _system_windows()))
+  tables.show(summary)
+
+
+def _case(name: str, config: ml_collections.ConfigDict) -> Any:
+  from seedrl_jax.lab.benchmarks import environments, whole
+
+  is_free = name.startswith(benchmark.FREE)
+  streams = environments.free_streams(config) if is_free else None
+  return whole.Case(name, config, streams)
+
+
+def _stage_windows() -> timing.Windows:
+  return timing.Windows(_WINDOWS.value, _SECONDS.value)
 
 
 def _system_windows() -> timing.Windows:
@@ -147,7 +154,7 @@ def _system_windows() -> timing.Windows:
 
 
 def _replay() -> None:
-  from seedrl_jax.lab.benchmarks import replay, replay_sequences
+  from seedrl_jax.lab.benchmarks import replay
   from seedrl_jax.replay.reverb.server import environment
 
   cases = _known_cases('replay', _REPLAY_CASES, ['clients'])
@@ -155,13 +162,13 @@ def _replay() -> None:
     python = environment.ensure()
   except environment.EnvironmentUnavailable as e:
     raise ValueError(e) from e
-  windows = timing.Windows(_WINDOWS.value, _SECONDS.value)
+  windows = _stage_windows()
   _describe()
   for case in cases:
-    timing.print_table(
+    tables.show(
       replay.measure(python, windows)
       if case == 'clients'
-      else replay_sequences.measure(benchmark.get_r2d2_load(), windows)
+      else replay.measure_sequences(benchmark.get_r2d2_load(), windows)
     )
 
 
@@ -179,7 +186,7 @@ def _peers() -> None:
   from seedrl_jax.lab.benchmarks.peers import comparison, library
 
   names = _known_cases('peers', benchmark.PEER_CASES, benchmark.PEER_CASES)
-  rows: list[dict[str, str]] = []
+  rows: list[tables.Row] = []
   for name in names:
     config = benchmark.get_config(name)
     peers = library.select(_PEER.value, config.agent)
@@ -194,7 +201,7 @@ def _peers() -> None:
     rows += comparison.measure(task, peers, _PEERS_PYTHON.value)
   # Last: JAX here would keep an accelerator's memory from the runs.
   _describe()
-  timing.print_table(rows)
+  tables.show(rows)
 
 
 def _actors() -> None:
@@ -202,13 +209,11 @@ def _actors() -> None:
 
   names = _CASE.value or benchmark.ACTOR_CASES
   envs = [benchmark.get_env(name) for name in names]
-  windows = timing.Windows(_WINDOWS.value, _SECONDS.value)
   _describe()
-  timing.print_table(
-    itertools.chain.from_iterable(
-      actors.measure(name, env, _ACTORS.value, windows)
-      for name, env in zip(names, envs, strict=True)
-    )
+  tables.show(
+    row
+    for name, env in zip(names, envs, strict=True)
+    for row in actors.measure(name, env, _ACTORS.value, _stage_windows())
   )
 
 
@@ -218,7 +223,7 @@ def _scaling() -> None:
   names = _known_cases('scaling', _SPLITS, _SPLITS)
   config = benchmark.get_scaling()
   splits = [scaling.Split(*map(int, name.split('x'))) for name in names]
-  timing.print_table(
+  tables.show(
     scaling.measure(config, split, _WINDOWS.value) for split in splits
   )
   # Last, as JAX's devices are simulated in other processes.
@@ -230,7 +235,7 @@ def _startup() -> None:
 
   _describe()
   for name in _CASE.value or ['vtrace_cartpole']:
-    timing.print_table(startup.measure(name, _WINDOWS.value))
+    tables.show(startup.measure(name, _WINDOWS.value))
 
 
 def _architectures() -> None:
@@ -239,7 +244,7 @@ def _architectures() -> None:
   known = tuple(architectures.ARCHITECTURES)
   names = _known_cases('architectures', known, known)
   _describe()
-  timing.print_table(
+  tables.show(
     architectures.measure(
       name,
       architectures.TASKS,
@@ -252,33 +257,22 @@ def _architectures() -> None:
 
 
 def _accelerator() -> None:
-  from seedrl_jax.lab.benchmarks import accelerator, environments, whole
+  from seedrl_jax.lab.benchmarks import accelerator
 
   small = _SMALL.value
-  cases = [
-    whole.Case(
-      name,
-      config,
-      environments.free_streams(config)
-      if name.startswith(benchmark.FREE)
-      else None,
-    )
-    for name, config in benchmark.get_accelerator(small).items()
-  ]
+  cases = [_case(*item) for item in benchmark.get_accelerator(small).items()]
   with accelerator.Session(60 * _MINUTES.value) as session:
     _describe()
     accelerator.measure(
       session,
       cases,
-      benchmark.get_acting(small),
       timing.Windows(3, 0.05 if small else 0.4),
       timing.Windows(3, 0.2 if small else 2.0, 0.0 if small else 2.0),
     )
 
 
 _WHAT: dict[str, Callable[[], None]] = {
-  'ceilings': functools.partial(_cases, whole_system=False),
-  'system': functools.partial(_cases, whole_system=True),
+  'system': _system,
   'replay': _replay,
   'actors': _actors,
   'peers': _peers,

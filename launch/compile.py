@@ -46,8 +46,7 @@ def main() -> None:
 
 def _compile(target: targets_lib.Target) -> None:
   from seedrl_jax.agents import base
-  from seedrl_jax.lab import programs
-  from seedrl_jax.lab.planning import report
+  from seedrl_jax.lab.planning import programs, report
   from seedrl_jax.run import layout
   from seedrl_jax.run import setup as setup_lib
 

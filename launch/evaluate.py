@@ -21,6 +21,11 @@ _VIDEO = flags.DEFINE_string(
   '',
   'File (.mp4, which needs ffmpeg, or .gif) to show the first environment in.',
 )
+_SAVE = flags.DEFINE_bool(
+  'save',
+  False,
+  'Append the returns to evaluations.jsonl in --workdir, for `seedrl report`.',
+)
 
 
 def main() -> None:
@@ -33,7 +38,10 @@ def main() -> None:
     video=pathlib.Path(_VIDEO.value) if _VIDEO.value else None,
     **play_flags.options(),
   )
-  line.say(scoring.evaluate(_WORKDIR.value, options, line).report())
+  evaluation = scoring.evaluate(_WORKDIR.value, options, line)
+  if _SAVE.value:
+    evaluation.save(_WORKDIR.value)
+  line.say(evaluation.report())
 
 
 if __name__ == '__main__':

@@ -27,8 +27,7 @@ _X = flags.DEFINE_enum(
   'x',
   None,
   list(plotting.AXES),
-  'What to draw over; by default frames, and on the first page time beside '
-  'them.',
+  'What to draw over; by default frames, and on the first page also time.',
 )
 _SMOOTH = flags.DEFINE_integer(
   'smooth',

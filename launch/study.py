@@ -5,15 +5,16 @@ on this machine. The same command resumes, and ends with the table and figure of
 all runs so far. docs/architectures.md has what it showed.
 """
 
+import itertools
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
 from absl import flags
 
-from seedrl_jax.lab.studies import commands, concurrent, sweeping
+from seedrl_jax.lab.studies import concurrent, sweeping
 from seedrl_jax.launch import program
-from seedrl_jax.runtime import config_files, process, progress, workdir
+from seedrl_jax.runtime import config_files, progress, workdir
 
 _WORKDIR = flags.DEFINE_string(
   'workdir', '', 'Folder for the runs, the table and the figure.'
@@ -36,11 +37,10 @@ _KNOWN = flags.DEFINE_string(
   '',
   'A study.csv of earlier runs: they count too, and are not repeated.',
 )
-_LAUNCH = pathlib.Path(__file__).parent
 
 
 def main(argv: Sequence[str]) -> None:
-  """Runs what is not finished; exits with a message if something failed."""
+  """Runs unfinished trials; exits with a message if something failed."""
   try:
     if len(argv) > 1:
       raise ValueError(f'unexpected arguments: {" ".join(argv[1:])}')
@@ -54,16 +54,17 @@ def main(argv: Sequence[str]) -> None:
 def _study(folder: workdir.Workdir) -> None:
   known = concurrent.read(_KNOWN.value) if _KNOWN.value else []
   keys = {run[:3] for run in known}
-  trials = [run for run in _trials(folder.path) if run[:3] not in keys]
-  for *_, trial in trials:
+  trials = {
+    key: trial for key, trial in _trials(folder.path) if key not in keys
+  }
+  for trial in trials.values():
     trial.check()
   line = progress.ProgressLine()
-  with folder.acquire(line.say):
-    sweep = sweeping.Sweep([t for *_, t in trials], _LAUNCH, 1, line)
-    process.on_stop(sweep.stop)
-    sweep.run()
+  sweep = sweeping.run(folder, list(trials.values()), 1, line)
   runs = known + [
-    concurrent.measure(*run) for run in trials if run[-1].is_finished()
+    concurrent.measure(*key, trial)
+    for key, trial in trials.items()
+    if trial.is_finished()
   ]
   if runs:
     concurrent.write(runs, folder.path / 'report')
@@ -74,30 +75,27 @@ def _study(folder: workdir.Workdir) -> None:
 
 def _trials(
   folder: pathlib.Path,
-) -> Iterator[tuple[str, int, int, sweeping.Trial]]:
-  """Yields all runs, each with its system, its workers and its seed."""
+) -> Iterator[tuple[tuple[str, int, int], sweeping.Trial]]:
+  """Yields all runs, each by its system, its workers and its seed."""
   for name, system in _chosen().items():
     file = config_files.load(system.config)
-    for workers in system.workers:
+    for workers, seed in itertools.product(
+      system.workers, range(1, _SEEDS.value + 1)
+    ):
       if _WORKERS.value and str(workers) not in _WORKERS.value:
         continue
-      for seed in range(1, _SEEDS.value + 1):
-        values = {**system.values_with(workers, file), 'seed': seed}
-        if _FRAMES.value:
-          values['total_env_frames'] = _FRAMES.value
-        config = file.copy_and_resolve_references()
-        with config.unlocked():
-          for key, value in values.items():
-            config_files.set_key(config, key, value)
-        own = f'{name},workers={workers},seed={seed}'.replace(' ', '')
-        path = folder / own
-        arguments = commands.train(
-          system.config, commands.flags(file, config), str(path)
-        )
-        trial = sweeping.Trial(
-          workdir.Workdir(path), config, system.program, arguments
-        )
-        yield name, workers, seed, trial
+      config = file.copy_and_resolve_references()
+      values = {**system.values_with(workers, file), 'seed': seed}
+      if _FRAMES.value:
+        values['total_env_frames'] = _FRAMES.value
+      with config.unlocked():
+        for key, value in values.items():
+          config_files.set_key(config, key, value)
+      path = folder / f'{name},workers={workers},seed={seed}'.replace(' ', '')
+      trial = sweeping.make_trial(
+        path, system.program, system.config, file, config
+      )
+      yield (name, workers, seed), trial
 
 
 def _chosen() -> dict[str, concurrent.System]:

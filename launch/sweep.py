@@ -9,14 +9,14 @@ use Slurm.
 """
 
 import os
-import pathlib
 import shlex
 import sys
 from collections.abc import Sequence
 
 from absl import flags
 
-from seedrl_jax.lab.studies import commands, report, sweeping
+from seedrl_jax.lab import launching
+from seedrl_jax.lab.studies import report, sweeping
 from seedrl_jax.launch import config_flag, program
 from seedrl_jax.runtime import process, progress, workdir
 
@@ -45,11 +45,10 @@ _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Only print the commands.')
 _PROGRAM = flags.DEFINE_enum(
   'program', 'train', ['train', 'train_async'], 'What each run is.'
 )
-_LAUNCH = pathlib.Path(__file__).parent
 
 
 def main(argv: Sequence[str]) -> None:
-  """Runs what is not finished; exits with a message if something failed."""
+  """Runs unfinished trials; exits with a message if something failed."""
   try:
     if len(argv) > 1:
       raise ValueError(f'unexpected arguments: {" ".join(argv[1:])}')
@@ -81,10 +80,7 @@ def _trials() -> list[sweeping.Trial]:
       base, [f'--config.{key}={text}' for key, text in values.items()]
     )
     path = folder / sweeping.folder_name(config, values)
-    arguments = commands.train(name, commands.flags(file, config), str(path))
-    trials.append(
-      sweeping.Trial(workdir.Workdir(path), config, _PROGRAM.value, arguments)
-    )
+    trials.append(sweeping.make_trial(path, _PROGRAM.value, name, file, config))
   if len({trial.name for trial in trials}) < len(trials):
     raise ValueError('--set: two runs would be the same; give a value once.')
   _check(trials)
@@ -107,18 +103,14 @@ def _become(index: int, trials: Sequence[sweeping.Trial]) -> None:
   if not 0 <= index < len(trials):
     raise ValueError(f'--index={index}: the runs are 0 to {len(trials) - 1}.')
   trial = trials[index]
-  program = str(_LAUNCH / f'{trial.program}.py')
+  program = str(launching.LAUNCH / f'{trial.program}.py')
   os.execv(sys.executable, [sys.executable, program, *trial.arguments])
 
 
 def _sweep(trials: Sequence[sweeping.Trial]) -> None:
   line = progress.ProgressLine()
   folder = workdir.Workdir(_WORKDIR.value)
-  # Keeps a second sweep out.
-  with folder.acquire(line.say):
-    sweep = sweeping.Sweep(trials, _LAUNCH, _PARALLEL.value, line)
-    process.on_stop(sweep.stop)
-    sweep.run()
+  sweep = sweeping.run(folder, trials, _PARALLEL.value, line)
   if sweep.is_stopping:
     sys.exit('sweep: stopped; the same command goes on from here.')
   if any(trial.is_finished() for trial in trials):

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 
@@ -11,7 +12,7 @@ from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.evaluation import playing
 from seedrl_jax.evaluation import video as video_lib
-from seedrl_jax.runtime import progress
+from seedrl_jax.runtime import file_io, progress
 from seedrl_jax.runtime import workdir as workdir_lib
 
 
@@ -40,13 +41,28 @@ class Evaluation:
     """Episode returns, float64 `[episodes]`."""
     return np.array([e.episode_return for e in self.episodes])
 
+  @property
+  def actions(self) -> str:
+    return 'sampled' if self.sampled else 'greedy'
+
+  def save(self, workdir: str | os.PathLike[str]) -> None:
+    """Appends the returns to evaluations.jsonl, which `seedrl report` reads."""
+    path = workdir_lib.Workdir(workdir).path / 'evaluations.jsonl'
+    workdir_lib.refuse_links(path)
+    line = {
+      'checkpoint': self.checkpoint,
+      'actions': self.actions,
+      'returns': self.returns.tolist(),
+    }
+    file_io.append_whole(path, f'{json.dumps(line)}\n'.encode())
+
   def report(self) -> str:
     """Returns the figures in a few lines."""
     returns = self.returns
     length = np.mean([e.length for e in self.episodes])
     lines = [
       f'{self.env_id}, checkpoint {self.checkpoint}, {len(returns)} episodes, '
-      + ('sampled actions' if self.sampled else 'greedy actions'),
+      f'{self.actions} actions',
       f'{playing.mean_text(returns)} | median {np.median(returns):.2f} | '
       f'min {returns.min():.2f} | max {returns.max():.2f} | mean length '
       f'{length:.1f} steps',

@@ -38,5 +38,5 @@ def test_a_small_network_compiles_for_a_tpu():
   programs = {p['name']: p for p in found['programs']}
   taken, meant = programs['update']['donated']
   assert taken >= meant > 0
-  assert programs['update']['flops'] > 0 < programs['update']['bytes']
+  assert programs['update']['flops'] > 0 < programs['update']['traffic']['size']
   assert [s['exact'] for s in found['splits']].count(True) == 1

@@ -1,5 +1,6 @@
 """Tests for launch/evaluate.py as a program."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -25,11 +26,17 @@ def _evaluate(
 
 def test_figures_and_video(workdir, tmp_path):
   result = _evaluate(
-    f'--workdir={workdir}', '--episodes=3', f'--video={tmp_path}/out.gif'
+    *(f'--workdir={workdir}', '--episodes=3', '--save'),
+    f'--video={tmp_path}/out.gif',
   )
   assert (result.returncode, result.stderr) == (0, '')
   assert re.search(r'return 5\.00 ± 0\.00 \(mean ± standard', result.stdout)
   assert (tmp_path / 'out.gif').read_bytes().startswith(b'GIF8')
+  assert json.loads((workdir / 'evaluations.jsonl').read_text()) == {
+    'checkpoint': 1,
+    'actions': 'greedy',
+    'returns': [5.0] * 3,
+  }
 
 
 def test_a_work_directory_runs_nothing_that_is_not_allowed(workdir):

@@ -1,4 +1,4 @@
-"""Measures an accelerator: programs, a profile, whole runs, and the targets.
+"""Measures an accelerator: stages, whole runs, and how they meet the targets.
 
 All is done in one process, as JAX reserves most of a GPU's memory for each, and
 within a time: what does not fit in is named.
@@ -14,16 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import NamedTuple, Self, TypeVar
 
-import ml_collections
-
 from seedrl_jax.envs import factory
-from seedrl_jax.lab import programs as programs_lib
-from seedrl_jax.lab.benchmarks import ceilings, programs, timing, traces, whole
+from seedrl_jax.lab import tables
+from seedrl_jax.lab.benchmarks import timing, whole
 
 OUT_OF_TIME = 'not measured: out of time'
 _REASON_LENGTH = 160
-# Of programs, operations and gaps in a profile.
-_PROFILED = 8
 _COLUMNS = (
   'envs',
   'environments, steps/s',
@@ -38,7 +34,6 @@ _COLUMNS = (
 )
 
 _T = TypeVar('_T')
-Row = dict[str, str]
 
 
 class NotMeasured(Exception):
@@ -86,11 +81,6 @@ class Session:
       raise NotMeasured(_reason(error))
     return future.result()
 
-  def rows(self, rows: Iterator[Row]) -> Iterator[Row]:
-    """Yields rows, each of which is a piece of work; raises NotMeasured."""
-    while (row := self.do(lambda: next(rows, None))) is not None:
-      yield row
-
 
 def _reason(error: BaseException) -> str:
   """Returns one line; a failed run's text is the traceback of a thread."""
@@ -104,8 +94,8 @@ class Figures(NamedTuple):
 
   Attributes:
     frames: per second.
-    share: of the steps per second of its environments alone; None: these cost
-      nothing.
+    share: of the steps per second of its environments alone; None if these
+      cost nothing.
   """
 
   frames: float
@@ -133,74 +123,28 @@ TARGETS = (
 def measure(
   session: Session,
   cases: Sequence[whole.Case],
-  acting: Mapping[str, ml_collections.ConfigDict],
   stages: timing.Windows,
   windows: timing.Windows,
 ) -> None:
-  """Prints all tables, each row as soon as it is there.
+  """Prints the stages of each case, then whole runs and the targets.
 
   Args:
-    cases: of runs. The programs of the first of each network are timed, and the
-      very first is profiled.
-    acting: configurations of which only the act step is timed, by name.
-    stages: windows of each stage, and the time for each program.
-    windows: of each run, and the time of the profile.
+    stages: windows of each stage.
+    windows: of each run.
   """
-  timed = {
-    name: programs.measure(case.config, stages.seconds)
-    for name, case in _networks(cases).items()
-  }
-  for name, config in acting.items():
-    timed[name] = programs.measure(config, stages.seconds, programs_lib.ACT)
-  timing.print_table(_program_rows(session, timed))
-  _print_profile(session, cases[0], windows)
   figures: dict[str, Figures] = {}
-  timing.print_table(_run_rows(session, cases, figures, stages, windows))
-  timing.print_table(target_rows(figures))
+  rows = list(_rows(session, cases, figures, stages, windows))
+  tables.show(rows)
+  tables.show(target_rows(figures))
 
 
-def _networks(cases: Sequence[whole.Case]) -> dict[str, whole.Case]:
-  """Returns the first case of each network: `nature` of `pong_nature 512`."""
-  by_prefix: dict[str, whole.Case] = {}
-  for case in cases:
-    by_prefix.setdefault(case.name.split()[0].partition('_')[2], case)
-  return by_prefix
-
-
-def _program_rows(
-  session: Session, timed: Mapping[str, Iterator[Row]]
-) -> Iterator[Row]:
-  for name, rows in timed.items():
-    try:
-      for row in session.rows(rows):
-        yield {'network': name} | row
-    except NotMeasured as e:
-      blank = dict.fromkeys(programs.COLUMNS, '-')
-      yield {'network': name} | blank | {programs.COLUMNS[0]: str(e)}
-
-
-def _print_profile(
-  session: Session, case: whole.Case, windows: timing.Windows
-) -> None:
-  print(f'\nprofile of {case.name}', flush=True)
-  seconds = (windows.warm_up, windows.seconds)
-  try:
-    profile = session.do(lambda: traces.profile(case, *seconds))
-  except NotMeasured as e:
-    print(e, flush=True)
-    return
-  for device, timeline in profile.items():
-    print(f'{device}: {traces.summary(timeline, _PROFILED)}')
-    timing.print_table(traces.rows(timeline, _PROFILED))
-
-
-def _run_rows(
+def _rows(
   session: Session,
   cases: Sequence[whole.Case],
   figures: dict[str, Figures],
   stages: timing.Windows,
   windows: timing.Windows,
-) -> Iterator[Row]:
+) -> Iterator[tables.Row]:
   """Yields a row for each case; adds its figures."""
   for case in cases:
     row = {'case': case.name} | dict.fromkeys(_COLUMNS, '-')
@@ -215,24 +159,24 @@ def _run_rows(
 
 def _measure_run(
   case: whole.Case, stages: timing.Windows, windows: timing.Windows
-) -> tuple[Row, Figures]:
-  timed = ceilings.measure(case.config, case.streams, stages)
-  ran = whole.run(case, windows)
-  steps = ran.steps.median
+) -> tuple[tables.Row, Figures]:
+  alone = whole.measure_stages(case, stages)
+  result = whole.run(case, windows)
+  steps = result.steps.median
   figures = Figures(
     steps * factory.make_spec(case.config.env).action_repeat,
-    None if case.streams else steps / timed.env.median,
+    None if case.streams else steps / alone.env.median,
   )
-  row = whole.row(case, ran, timed, timed) | {
-    'trained on': f'{ran.trained_share:.2f}',
+  row = whole.row(case, result, alone, alone) | {
+    'trained on': f'{result.trained_share:.2f}',
     'of EnvPool': _text(figures.share),
     'frames/s': _text(figures.frames),
-    'waits': ran.waits,
+    'waits': result.waits,
   }
   return {name: row[name] for name in _COLUMNS}, figures
 
 
-def target_rows(figures: Mapping[str, Figures]) -> Iterator[Row]:
+def target_rows(figures: Mapping[str, Figures]) -> Iterator[tables.Row]:
   """Yields a table row for each target with the best case's figure."""
   for target in TARGETS:
     values = {

@@ -8,14 +8,12 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.envs import base as envs
 from seedrl_jax.inference import worker as worker_lib
-from seedrl_jax.lab.benchmarks import timing
+from seedrl_jax.lab.benchmarks import environments, timing
 from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.run import setup as setup_lib
 from seedrl_jax.runtime import process, threads
 
 _FIRST = int(types.StepType.FIRST)
-# Sets of random actions of a stream, which take turns.
-_ACTIONS = 64
 _JOIN_SECONDS = 60.0
 # Of each environment on average, before the first window.
 _FIRST_STEPS = 2
@@ -51,20 +49,8 @@ def time_with_inference(
 
 
 def _act_randomly(stream: envs.EnvStream) -> _Act:
-  actions = stream.spec.action.sample(
-    np.random.default_rng(0), _ACTIONS, stream.batch_size
-  )
-  batches = 0
-
-  def act() -> int:
-    nonlocal batches
-    output = stream.recv()
-    env_id = output.env_id
-    stream.send(actions[batches % _ACTIONS, : len(env_id)], env_id)
-    batches += 1
-    return int(np.count_nonzero(output.step_type != _FIRST))
-
-  return act
+  act = environments.act_randomly(stream)
+  return lambda: int(np.count_nonzero(act().step_type != _FIRST))
 
 
 def _infer(worker: worker_lib.InferenceWorker) -> int:

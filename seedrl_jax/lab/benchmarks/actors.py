@@ -2,14 +2,12 @@
 
 Actor processes step real environments and get random actions; the same
 environments in this process are the baseline. A `probe` measures the latency
-of actions beside the actors, and once without any.
+of actions while the actors run, and once without any.
 """
 
 import contextlib
-import pathlib
 import queue
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,13 +21,13 @@ from seedrl_jax import types
 from seedrl_jax.actors import addresses, credentials, handshake, wire
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.envs import base, factory
+from seedrl_jax.lab import launching, tables
 from seedrl_jax.lab.benchmarks import environments, timing
 
 TRANSPORTS = ('unix', 'tcp')
 
-# Environments of an actor, and groups of these, which take turns.
+# Environments of an actor, and groups of these, which alternate.
 _ENVS, _GROUPS = 16, 2
-_ACTOR = pathlib.Path(__file__).parents[2] / 'launch/actor.py'
 # Between the probe's requests; without a pause it would itself be a load.
 _PAUSE_SECONDS = 0.005
 _NO_EPISODES = base.EndedEpisodes(*([np.zeros(0)] * 5))
@@ -40,7 +38,7 @@ def measure(
   env: ml_collections.ConfigDict,
   num_actors: Sequence[int],
   windows: timing.Windows,
-) -> Iterator[dict[str, str]]:
+) -> Iterator[tables.Row]:
   """Yields a table row for each number of actors and each transport.
 
   `env` is the section `env` of a run's configuration.
@@ -74,15 +72,8 @@ def _answers(stream: base.EnvStream, num_envs: int) -> Callable[[], int]:
 
   It returns how many of the batch's environments are below `num_envs`.
   """
-  rng = np.random.default_rng(0)
-
-  def answer() -> int:
-    env_id = stream.recv().env_id
-    action = stream.spec.action.sample(rng, len(env_id))
-    stream.send(action, env_id)
-    return int(np.count_nonzero(env_id < num_envs))
-
-  return answer
+  act = environments.act_randomly(stream)
+  return lambda: int(np.count_nonzero(act().env_id < num_envs))
 
 
 def _time_pool(
@@ -143,16 +134,15 @@ def _actors(
   Raises:
     RuntimeError: at the end, if one had failed by itself.
   """
-  command = (
-    sys.executable,
-    _ACTOR,
+  flags = (
     f'--learner={address}',
     '--patience=60',
     f'--groups={_GROUPS}',
     f'--envs_per_group={_ENVS // _GROUPS}',
   )
   processes = [
-    subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(count)
+    launching.start('actor', flags, stdout=subprocess.DEVNULL)
+    for _ in range(count)
   ]
   with futures.ThreadPoolExecutor(max(1, count), 'watch-actors') as executor:
     for process in processes:

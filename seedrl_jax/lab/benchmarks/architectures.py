@@ -1,24 +1,23 @@
 """Runs the field's architectures on the same tasks and processors.
 
 Each is a run of the ordinary programs; figures come from its metrics.csv.
+docs/architectures.md says who acts and who holds the parameters in each.
 """
 
 import contextlib
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.lab import launching, tables
 from seedrl_jax.lab.plots import curves
-from seedrl_jax.runtime import bound_child
 
-_LAUNCH = pathlib.Path(__file__).parents[2] / 'launch'
 _POLL_SECONDS = 0.2
 # Episodes of random actions that R2D3 learns from, too.
 _DEMONSTRATIONS = 10
@@ -30,9 +29,6 @@ class Architecture(NamedTuple):
   """An architecture as it runs here.
 
   Attributes:
-    acts: who runs the network that acts.
-    holds: who holds the parameters that are trained.
-    travels: what goes from process to process.
     program: 'train' or 'train_async'.
     config: name of the configuration for CartPole and Pong.
     lander: of that for LunarLander.
@@ -40,9 +36,6 @@ class Architecture(NamedTuple):
     values: of keys of both configurations.
   """
 
-  acts: str
-  holds: str
-  travels: str
   program: str
   config: str
   lander: str
@@ -50,47 +43,31 @@ class Architecture(NamedTuple):
   values: Mapping[str, Any] = {}
 
 
-_OWN = ('the learner, alternating', 'the learner', 'nothing', 'train')
-_MEMORY = (
-  'each worker',
-  'shared memory',
-  'gradients, parameters (in memory)',
-  'train_async',
-)
-_SERVER = (
-  'each worker',
-  'server in shards',
-  'gradients, parameters',
-  'train_async',
-)
-_UNROLLS = ('each actor', 'the learner', 'unrolls, parameters', 'train')
-_STEPS = ('the learner', 'the learner', 'observations, actions', 'train')
-_ALONE = ('the learner', 'the learner', 'nothing', 'train')
 _DQN = ('dqn_cartpole', 'concurrent/dqn')
 _A2C = ('a2c_cartpole', 'concurrent/a3c')
 _VTRACE = ('vtrace_cartpole', 'concurrent/vtrace')
 _R2D2 = ('r2d2_cartpole', 'concurrent/r2d2')
 ARCHITECTURES: dict[str, Architecture] = {
-  'DQN': Architecture(*_OWN, *_DQN),
+  'DQN': Architecture('train', *_DQN),
   'GORILA': Architecture(
-    *_SERVER,
+    'train_async',
     'gorila_cartpole',
     'concurrent/dqn',
     values={'asynchronous.share': 'server'},
   ),
-  'A3C': Architecture(*_MEMORY, 'a3c_cartpole', 'concurrent/a3c'),
-  'Hogwild! DQN': Architecture(*_MEMORY, *_DQN),
-  'PAAC, A2C': Architecture(*_OWN, *_A2C),
-  'IMPALA': Architecture(*_UNROLLS, *_VTRACE, 'local'),
-  'Ape-X': Architecture(*_UNROLLS, 'apex_cartpole', 'apex_cartpole', 'local'),
-  'R2D2': Architecture(*_UNROLLS, *_R2D2, 'local'),
+  'A3C': Architecture('train_async', 'a3c_cartpole', 'concurrent/a3c'),
+  'Hogwild! DQN': Architecture('train_async', *_DQN),
+  'PAAC, A2C': Architecture('train', *_A2C),
+  'IMPALA': Architecture('train', *_VTRACE, 'local'),
+  'Ape-X': Architecture('train', 'apex_cartpole', 'apex_cartpole', 'local'),
+  'R2D2': Architecture('train', *_R2D2, 'local'),
   'R2D3': Architecture(
-    *_UNROLLS, *_R2D2, 'local', values={'demonstrations.fraction': 0.25}
+    'train', *_R2D2, 'local', values={'demonstrations.fraction': 0.25}
   ),
-  'SEED, V-trace': Architecture(*_STEPS, *_VTRACE, 'central'),
-  'SEED, R2D2': Architecture(*_STEPS, *_R2D2, 'central'),
-  'SEED in one process': Architecture(*_ALONE, *_VTRACE),
-  'Dyna-Q': Architecture(*_OWN, 'dyna_q_cartpole', 'concurrent/dyna_q'),
+  'SEED, V-trace': Architecture('train', *_VTRACE, 'central'),
+  'SEED, R2D2': Architecture('train', *_R2D2, 'central'),
+  'SEED in one process': Architecture('train', *_VTRACE),
+  'Dyna-Q': Architecture('train', 'dyna_q_cartpole', 'concurrent/dyna_q'),
 }
 
 
@@ -99,7 +76,7 @@ class Task(NamedTuple):
 
   Attributes:
     values: of keys of its configuration.
-    target: mean return of 100 episodes that ends a run; None: the time does.
+    target: mean return of 100 episodes that ends a run; None for no target.
     is_lander: whether it takes the configuration for LunarLander.
   """
 
@@ -120,7 +97,7 @@ TASKS: dict[str, Task] = {
 }
 
 
-class Ran(NamedTuple):
+class Figures(NamedTuple):
   """Figures of a run.
 
   Attributes:
@@ -138,7 +115,7 @@ class Ran(NamedTuple):
 
 def run(
   architecture: Architecture, task: Task, limit: float, cores: int
-) -> Ran:
+) -> Figures:
   """Trains until the target, or for `limit` seconds, without compilation.
 
   Raises:
@@ -185,18 +162,16 @@ def _record(
   config: str, values: Mapping[str, Any], workdir: pathlib.Path
 ) -> str:
   """Records episodes of random actions; returns their folder."""
-  path, log = workdir / 'demonstrations', workdir / 'record.log'
-  command = [
-    'record.py',
+  path = workdir / 'demonstrations'
+  flags = [
     f'--config={config}',
     f'--out={path}',
     f'--policy={__name__}:random_actions',
     f'--episodes={_DEMONSTRATIONS}',
     *_flags({k: v for k, v in values.items() if k.startswith(_PLAYED)}),
   ]
-  with _program(command, log) as recording:
-    if recording.wait():
-      raise RuntimeError(_last_line(log))
+  with _run('record', flags, workdir) as recording:
+    recording.wait()
   return str(path)
 
 
@@ -212,28 +187,6 @@ def _flags(values: Mapping[str, Any]) -> list[str]:
   return [f'--config.{key}={value}' for key, value in values.items()]
 
 
-def _last_line(log: pathlib.Path) -> str:
-  return log.read_text().strip().splitlines()[-1]
-
-
-def _figures(columns: Mapping[str, np.ndarray], target: float | None) -> Ran:
-  last = {name: float(column[-1]) for name, column in columns.items()}
-  # Staleness is the mean so far, policy lag that since the last report.
-  lag = last.get('asynchronous/staleness_mean')
-  if lag is None:
-    # A report without an update has none.
-    lag = float(np.nanmean(columns['replay/policy_lag_mean_batches']))
-  frames = max(last['time/env_frames'], 1.0)
-  moved = ('actors/stream_bytes', 'actors/store_bytes', 'asynchronous/bytes')
-  is_solved = target is not None and last['rollout/return'] >= target
-  return Ran(
-    frames / max(last['time/elapsed_s'], 1e-9),
-    sum(last.get(name, 0.0) for name in moved) / frames,
-    lag,
-    last['time/elapsed_s'] if is_solved else None,
-  )
-
-
 def _train(
   architecture: Architecture,
   config: str,
@@ -242,26 +195,27 @@ def _train(
   limit: float,
 ) -> None:
   """Runs the learner, and an actor if it has one, to the end."""
-  learner = [f'{architecture.program}.py', f'--config={config}']
+  flags = [f'--config={config}', f'--workdir={workdir}', *_flags(values)]
   with contextlib.ExitStack() as stack:
     if architecture.actors:
-      actor = [
-        'actor.py',
+      actor_flags = [
         f'--learner=unix:{workdir}/a',
         '--envs_per_group=16',
         f'--inference={architecture.actors}',
       ]
-      stack.enter_context(_program(actor, workdir / 'actor.log'))
-    log = workdir / 'learner.log'
-    learner += [f'--workdir={workdir}', *_flags(values)]
-    running = stack.enter_context(_program(learner, log))
+      stack.enter_context(
+        launching.running(
+          'actor',
+          actor_flags,
+          stdout=subprocess.DEVNULL,
+          stderr=subprocess.DEVNULL,
+        )
+      )
+    learner = stack.enter_context(_run(architecture.program, flags, workdir))
     while _trained_seconds(workdir) < limit:
       with contextlib.suppress(subprocess.TimeoutExpired):
-        running.wait(_POLL_SECONDS)
+        learner.wait(_POLL_SECONDS)
         break
-    running.terminate()
-    if running.wait():
-      raise RuntimeError(_last_line(log))
 
 
 def _trained_seconds(workdir: pathlib.Path) -> float:
@@ -273,59 +227,64 @@ def _trained_seconds(workdir: pathlib.Path) -> float:
 
 
 @contextlib.contextmanager
-def _program(
-  command: list[str], log: pathlib.Path
+def _run(
+  program: str, flags: Sequence[str], workdir: pathlib.Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-  """Yields a running program of launch/, which ends at the end."""
-  name, *flags = command
-  with log.open('wb') as file:
-    process = subprocess.Popen(
-      [
-        sys.executable,
-        bound_child.__file__,
-        str(os.getpid()),
-        '',
-        sys.executable,
-        str(_LAUNCH / name),
-        *flags,
-      ],
-      stdout=file,
-      stderr=file,
-    )
-  try:
+  """Yields a program; raises RuntimeError at the end if it fails."""
+  log = workdir / f'{program}.log'
+  with (
+    log.open('wb') as file,
+    launching.running(program, flags, stdout=file, stderr=file) as process,
+  ):
     yield process
-  finally:
-    process.terminate()
-    process.wait()
+  if process.returncode:
+    raise RuntimeError(log.read_text().strip().splitlines()[-1])
+
+
+def _figures(
+  columns: Mapping[str, np.ndarray], target: float | None
+) -> Figures:
+  last = {name: float(column[-1]) for name, column in columns.items()}
+  # Staleness is the mean so far, policy lag that since the last report.
+  lag = last.get('asynchronous/staleness_mean')
+  if lag is None:
+    # A report without an update has none.
+    lag = float(np.nanmean(columns['replay/policy_lag_mean_batches']))
+  frames = max(last['time/env_frames'], 1.0)
+  traffic = ('actors/stream_bytes', 'actors/store_bytes', 'asynchronous/bytes')
+  is_solved = target is not None and last['rollout/return'] >= target
+  return Figures(
+    frames / max(last['time/elapsed_s'], 1e-9),
+    sum(last.get(name, 0.0) for name in traffic) / frames,
+    lag,
+    last['time/elapsed_s'] if is_solved else None,
+  )
 
 
 def measure(
   name: str, tasks: Mapping[str, Task], seconds: float, limit: float, cores: int
-) -> dict[str, str]:
-  """Returns an architecture's row: its parts, and its figures on tasks.
+) -> tables.Row:
+  """Returns an architecture's row: its figures on tasks.
 
   A run without a target takes `seconds`, one with a target `limit` at most.
   """
-  architecture = ARCHITECTURES[name]
-  row = {
-    'architecture': name,
-    'acts': architecture.acts,
-    'parameters': architecture.holds,
-    'between processes': architecture.travels,
-  }
+  row = {'architecture': name}
   for task_name, task in tasks.items():
-    frames, moved = f'{task_name}, frames/s', f'{task_name}, B/frame'
+    frames, traffic = f'{task_name}, frames/s', f'{task_name}, B/frame'
+    time_limit = limit if task.target else seconds
     try:
-      ran = run(architecture, task, limit if task.target else seconds, cores)
+      figures = run(ARCHITECTURES[name], task, time_limit, cores)
     except RuntimeError as e:
       # Dyna-Q, for one, has no model of images.
       print(f'{name} on {task_name}: {e}', file=sys.stderr)
-      row |= {frames: '–', moved: '–'}
+      row |= {frames: '–', traffic: '–'}
       continue
-    row[frames] = f'{ran.frames_per_second:,.0f}'
-    row[moved] = f'{ran.bytes_per_frame:,.0f}'
-    row.setdefault('lag', f'{ran.lag:.2f}')
+    row[frames] = f'{figures.frames_per_second:,.0f}'
+    row[traffic] = f'{figures.bytes_per_frame:,.0f}'
+    row.setdefault('lag', f'{figures.lag:.2f}')
     if task.target is not None:
-      until = f'> {limit:g}' if ran.seconds is None else f'{ran.seconds:,.0f}'
+      until = (
+        f'> {limit:g}' if figures.seconds is None else f'{figures.seconds:,.0f}'
+      )
       row[f'{task_name} {task.target:g}, s'] = until
   return row

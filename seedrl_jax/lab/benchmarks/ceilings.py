@@ -7,6 +7,7 @@ import jax
 import ml_collections
 import numpy as np
 
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import acting, environments, timing
 from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.replay import base as replay
@@ -39,7 +40,7 @@ class Ceilings(NamedTuple):
   store: timing.Timing
   publish: timing.Timing
 
-  def rows(self) -> list[dict[str, str]]:
+  def rows(self) -> list[tables.Row]:
     """Returns table rows."""
     stages = {
       'environments': self.env,
@@ -184,7 +185,7 @@ def _store(
   parts: parts_lib.Parts,
   windows: timing.Windows,
 ) -> timing.Timing:
-  """Times sampling beside a writer that the table's rules hold back.
+  """Times sampling while a writer inserts as fast as the table's rules allow.
 
   Closes the store.
   """

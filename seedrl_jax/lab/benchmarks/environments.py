@@ -1,5 +1,7 @@
 """Environments that cost nothing, and observations for benchmarks."""
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,6 +17,8 @@ from seedrl_jax.run import parts as parts_lib
 _EPISODE_STEPS = 200
 # `FreeStream` repeats this many observations.
 _PERIOD = 16
+# Sets of random actions of a stream, which are used in a cycle.
+_ACTIONS = 64
 
 
 class FreeStream(envs.EnvStream):
@@ -77,6 +81,24 @@ def free_streams(config: ml_collections.ConfigDict) -> parts_lib.MakeStream:
     return FreeStream(spec, len(plan.global_env_id), plan.batch_size)
 
   return make
+
+
+def act_randomly(stream: envs.EnvStream) -> Callable[[], types.EnvOutput]:
+  """Returns a function that answers a batch with random actions.
+
+  It returns the batch.
+  """
+  actions = stream.spec.action.sample(
+    np.random.default_rng(0), _ACTIONS, stream.batch_size
+  )
+  batches = itertools.cycle(actions)
+
+  def act() -> types.EnvOutput:
+    output = stream.recv()
+    stream.send(next(batches)[: len(output.env_id)], output.env_id)
+    return output
+
+  return act
 
 
 def random_observation(

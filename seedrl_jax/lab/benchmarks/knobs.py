@@ -28,11 +28,12 @@ _MOST_ENVS = 8
 _NUM_SPLITS = 2
 
 
-class Machine(NamedTuple):
-  """A machine, and what a run is and does on it.
+class Run(NamedTuple):
+  """A run on this machine.
 
   Attributes:
-    config: of the run before any change.
+    config: with the changes so far.
+    first_num_envs: environments of the run before any change.
     topology: of that run.
     processors: those that this process may use.
     acting, learning: steps per second of one inference device, and of one
@@ -41,20 +42,31 @@ class Machine(NamedTuple):
   """
 
   config: ml_collections.ConfigDict
+  first_num_envs: int
   topology: topology_lib.Topology
   processors: Sequence[int]
   acting: float
   learning: float
   has_images: bool
 
+  @property
+  def num_streams(self) -> int:
+    per_device = self.config.topology.streams_per_device
+    return per_device * len(self.topology.inference)
 
-def describe_machine(
-  setup: setup_lib.Setup, timed: ceilings.Ceilings
-) -> Machine:
-  """Returns this machine, by the stages of a run."""
+  @property
+  def stream_sizes(self) -> tuple[int, int]:
+    """A stream's environments, and how many a call has."""
+    num_envs = self.config.env.num_envs // self.num_streams
+    return num_envs, layout.inference_batch_size(self.config, num_envs)
+
+
+def describe_run(setup: setup_lib.Setup, timed: ceilings.Ceilings) -> Run:
+  """Returns a run before any change, by the timings of its stages."""
   leaves = observations.read_leaves(setup.config.network, setup.env_spec)
-  return Machine(
+  return Run(
     setup.config,
+    setup.config.env.num_envs,
     setup.topology,
     sorted(os.sched_getaffinity(0)),
     timed.inference.median,
@@ -73,7 +85,7 @@ class Knob(NamedTuple):
   """
 
   relieves: tuple[str, ...]
-  propose: Callable[[ml_collections.ConfigDict, Machine], list[Changes]]
+  propose: Callable[[Run], list[Changes]]
   alters_learning: bool = False
 
 
@@ -124,18 +136,16 @@ def shares(resources: Resources, rate: float) -> dict[str, float]:
   return costs | {_WAITING: max(0.0, 1.0 - _busy(resources, rate))}
 
 
-def _environments(
-  config: ml_collections.ConfigDict, machine: Machine
-) -> list[Changes]:
+def _environments(run: Run) -> list[Changes]:
   """More environments, and the same share of them in a call."""
-  env, most = config.env, _MOST_ENVS * machine.config.env.num_envs
+  env = run.config.env
   return [
     {
       'env.num_envs': times * env.num_envs,
       **_scaled_batch(env.batch_size, times),
     }
     for times in (4, 2)
-    if times * env.num_envs <= most
+    if times * env.num_envs <= _MOST_ENVS * run.first_num_envs
   ]
 
 
@@ -144,27 +154,12 @@ def _scaled_batch(size: int, times: float) -> Changes:
   return {'env.batch_size': max(1, int(size * times))} if size else {}
 
 
-def _batch_size(
-  config: ml_collections.ConfigDict, machine: Machine
-) -> list[Changes]:
+def _batch_size(run: Run) -> list[Changes]:
   # Unrolls should begin together.
-  if config.learner.max_lag is not None:
+  if run.config.learner.max_lag is not None:
     return []
-  num_envs, size = _of_stream(config, machine)
-  others = [min(2 * size, num_envs), size // 2]
-  return _values('env.batch_size', size, others)
-
-
-def _num_streams(config: ml_collections.ConfigDict, machine: Machine) -> int:
-  return config.topology.streams_per_device * len(machine.topology.inference)
-
-
-def _of_stream(
-  config: ml_collections.ConfigDict, machine: Machine
-) -> tuple[int, int]:
-  """Returns a stream's environments, and how many a call has."""
-  num_envs = config.env.num_envs // _num_streams(config, machine)
-  return num_envs, layout.inference_batch_size(config, num_envs)
+  num_envs, size = run.stream_sizes
+  return _values('env.batch_size', size, [min(2 * size, num_envs), size // 2])
 
 
 def _values(key: str, now: int, others: Sequence[int]) -> list[Changes]:
@@ -172,85 +167,69 @@ def _values(key: str, now: int, others: Sequence[int]) -> list[Changes]:
   return [{key: x} for x in dict.fromkeys(others) if x > 0 and x != now]
 
 
-def _streams(
-  config: ml_collections.ConfigDict, machine: Machine
-) -> list[Changes]:
-  del machine
+def _streams(run: Run) -> list[Changes]:
   # One stream's unrolls would be too old while another's are trained on.
-  if config.learner.max_lag is not None:
+  if run.config.learner.max_lag is not None:
     return []
-  now = config.topology.streams_per_device
-  stream_changes = _values(
-    'topology.streams_per_device', now, [2 * now, now // 2]
+  key, count = (
+    'topology.streams_per_device',
+    run.config.topology.streams_per_device,
   )
+  size = run.config.env.batch_size
   return [
-    {**change, **_scaled_batch(config.env.batch_size, now / count)}
-    for change in stream_changes
-    for count in change.values()
+    {**change, **_scaled_batch(size, count / change[key])}
+    for change in _values(key, count, [2 * count, count // 2])
   ]
 
 
-def _threads(
-  config: ml_collections.ConfigDict, machine: Machine
-) -> list[Changes]:
+def _threads(run: Run) -> list[Changes]:
   """Threads of EnvPool, or processes of Gymnasium's environments."""
-  env, streams = config.env, _num_streams(config, machine)
+  env, streams = run.config.env, run.num_streams
   now, key = env.num_threads, 'env.num_threads'
   if factory.is_gymnasium(env):
     now, key = env.processes, 'env.processes'
   elif not now:
-    size = _of_stream(config, machine)
-    now = registry.default_num_threads(env.id, *size, streams)
-  cores = len(machine.processors)
+    now = registry.default_num_threads(env.id, *run.stream_sizes, streams)
+  cores = len(run.processors)
   others = [2 * now, math.ceil(cores / streams), now // 2]
   return _values(key, now, [x for x in others if x <= cores])
 
 
-def _pinning(
-  config: ml_collections.ConfigDict, machine: Machine
-) -> list[Changes]:
+def _pinning(run: Run) -> list[Changes]:
   """Inference threads on the first processors, EnvPool's on the others."""
-  topology, processors = config.topology, machine.processors
   keys = 'topology.inference_affinity_offset', 'env.thread_affinity_offset'
-  if topology.inference_affinity_offset >= 0:
+  if run.config.topology.inference_affinity_offset >= 0:
     return [dict.fromkeys(keys, -1)]
-  first, last = processors[0], processors[-1]
-  others = first + _num_streams(config, machine)
-  has_gaps = last - first >= len(processors)
-  if has_gaps or others > last or factory.is_gymnasium(config.env):
+  first, last = run.processors[0], run.processors[-1]
+  others = first + run.num_streams
+  has_gaps = last - first >= len(run.processors)
+  if has_gaps or others > last or factory.is_gymnasium(run.config.env):
     return []
   return [dict(zip(keys, (first, others), strict=True))]
 
 
-def _micro_batches(
-  config: ml_collections.ConfigDict, machine: Machine
-) -> list[Changes]:
-  if not machine.has_images:
+def _micro_batches(run: Run) -> list[Changes]:
+  if not run.has_images:
     return []
-  now = config.learner.micro_batches
+  now = run.config.learner.micro_batches
   return _values('learner.micro_batches', now, [4 * now, now // 4])
 
 
-def _publishing(
-  config: ml_collections.ConfigDict, machine: Machine
-) -> list[Changes]:
-  del machine
-  if config.learner.max_lag is not None:
+def _publishing(run: Run) -> list[Changes]:
+  learner = run.config.learner
+  if learner.max_lag is not None:
     return []
-  return [{'learner.publish_period': 4 * config.learner.publish_period}]
+  return [{'learner.publish_period': 4 * learner.publish_period}]
 
 
-def _split(
-  config: ml_collections.ConfigDict, machine: Machine
-) -> list[Changes]:
+def _split(run: Run) -> list[Changes]:
   """Splits of the devices that should be faster than the first run's."""
-  del config
-  inference, training = machine.topology.inference, machine.topology.training
-  if machine.topology.shared:
+  inference, training = run.topology.inference, run.topology.training
+  if run.topology.shared:
     return []
 
   def speed(acting: int, learning: int) -> float:
-    return min(acting * machine.acting, learning * machine.learning)
+    return min(acting * run.acting, learning * run.learning)
 
   now, total = speed(len(inference), len(training)), len(inference + training)
   pairs = [(i, total - i) for i in range(1, total) if speed(i, total - i) > now]
@@ -261,16 +240,13 @@ def _split(
   ]
 
 
-def _store(
-  config: ml_collections.ConfigDict, machine: Machine
-) -> list[Changes]:
+def _store(run: Run) -> list[Changes]:
   """The embedded store instead of Reverb."""
-  del machine
-  replay = config.replay
+  replay = run.config.replay
   is_reverb = replay.backend == 'reverb' or (
     replay.backend == 'auto'
     and replay.sampler != 'fifo'
-    and config.unroll_length > 1
+    and run.config.unroll_length > 1
   )
   if not is_reverb or replay.address:
     return []
@@ -293,7 +269,7 @@ _KNOBS = (
 
 
 def notes(config: ml_collections.ConfigDict, changes: Changes) -> list[str]:
-  """Returns sentences on what changes do beside the speed."""
+  """Returns sentences on what changes do besides changing the speed."""
   parts = []
   if envs := changes.get('env.num_envs'):
     before = config.env.num_envs

@@ -1,15 +1,13 @@
-"""Times what it costs an update to be shared among devices and hosts.
+"""Times the cost of sharing an update among devices and hosts.
 
 Simulated devices share this machine's cores, so an update takes longer the more
 of them there are, though the work of each is the same. Therefore a cycle of the
-learner's thread (coordinate, shard, update, publish) is timed in turns with the
-devices alone: the same update of the same devices, on a batch that is already
-there, in which no device waits for another. What a cycle takes longer is the
-overhead.
+learner's thread (coordinate, shard, update, publish) is timed alternately with
+the same update of the same devices on a batch that is already on them, in which
+no device waits for another. The additional time of the cycle is the overhead.
 """
 
 import contextlib
-import functools
 import multiprocessing
 import os
 import socket
@@ -18,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest import mock
 
 import jax
@@ -26,6 +24,7 @@ import ml_collections
 
 from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.hosts import joining
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import environments
 from seedrl_jax.learner import update as update_lib
 from seedrl_jax.replay import table_configs
@@ -61,42 +60,21 @@ class Turn(NamedTuple):
 
   Attributes:
     alone: the devices' own work.
-    alone_cpu: its CPU seconds, of all threads.
     cycle: of the learner's thread, with all that follows.
-    cycle_cpu: its CPU seconds.
-    coordinate: decide with the other hosts.
-    shard: draw a batch, and put it on the devices.
-    publish: copy the parameters to the inference devices.
   """
 
   alone: float
-  alone_cpu: float
   cycle: float
-  cycle_cpu: float
-  coordinate: float
-  shard: float
-  publish: float
-
-  @property
-  def update(self) -> float:
-    """What the update takes beyond `alone`: above all, means of gradients."""
-    parts = self.coordinate + self.shard + self.publish
-    return self.cycle - self.alone - parts
 
   @property
   def overhead(self) -> float:
     """The share of the cycle that is not the devices' own work."""
     return 1.0 - self.alone / self.cycle
 
-  @property
-  def cpu_overhead(self) -> float:
-    """The same of the CPU's time, which other work disturbs less."""
-    return 1.0 - self.alone_cpu / self.cycle_cpu
-
 
 def measure(
   config: ml_collections.ConfigDict, split: Split, turns: int
-) -> dict[str, str]:
+) -> tables.Row:
   """Times `turns` updates; returns a table row.
 
   `config.batch_size` and `config.env.num_envs` are for each device.
@@ -123,28 +101,18 @@ def slowest(turns: Sequence[Turn]) -> Turn:
   return Turn(*map(max, zip(*turns, strict=True)))
 
 
-def _row(split: Split, turns: Sequence[Turn]) -> dict[str, str]:
-  def milliseconds(get: Callable[[Turn], float]) -> str:
-    return f'{1e3 * statistics.median(map(get, turns)):.1f}'
-
+def _row(split: Split, turns: Sequence[Turn]) -> tables.Row:
+  alone, cycle = map(statistics.median, zip(*turns, strict=True))
+  low, overhead, high = statistics.quantiles(
+    [turn.overhead for turn in turns], n=4, method='inclusive'
+  )
   return {
     'devices': f'{split.devices}',
     'processes': f'{split.processes}',
-    'cycle, ms': milliseconds(lambda turn: turn.cycle),
-    'alone': milliseconds(lambda turn: turn.alone),
-    'coordinate': milliseconds(lambda turn: turn.coordinate),
-    'shard': milliseconds(lambda turn: turn.shard),
-    'publish': milliseconds(lambda turn: turn.publish),
-    'update beyond alone': milliseconds(lambda turn: turn.update),
-    'overhead (quartiles)': _share([turn.overhead for turn in turns]),
-    'of CPU time': _share([turn.cpu_overhead for turn in turns]),
+    'cycle, ms': f'{1e3 * cycle:.1f}',
+    'alone, ms': f'{1e3 * alone:.1f}',
+    'overhead (quartiles)': f'{overhead:.1%} ({low:.1%}–{high:.1%})',
   }
-
-
-def _share(values: Sequence[float]) -> str:
-  """Returns 'median (quartiles)'."""
-  low, share, high = statistics.quantiles(values, n=4, method='inclusive')
-  return f'{share:.1%} ({low:.1%}–{high:.1%})'
 
 
 def _free_port() -> int:
@@ -225,10 +193,10 @@ def _make_alone(parts: parts_lib.Parts) -> Callable[[], None]:
 @contextlib.contextmanager
 def _without_collectives() -> Iterator[None]:
   """Makes collectives return each device's own value, where traced."""
-  with contextlib.ExitStack() as patched:
+  with contextlib.ExitStack() as patches:
     for name in ('pmean', 'pmax', 'psum'):
-      own = mock.patch.object(jax.lax, name, lambda x, axis_name: x)
-      patched.enter_context(own)
+      patch = mock.patch.object(jax.lax, name, lambda x, axis_name: x)
+      patches.enter_context(patch)
     yield
 
 
@@ -237,57 +205,31 @@ def _turn(
   alone: Callable[[], None],
   decide: coordinator_lib.Decide,
 ) -> Turn:
-  clock = _Clock()
-  publish = functools.partial(clock.time, 'publish', parts.publisher.publish)
-  _fill(parts)
-  # All processes begin at once.
-  decide(True, False)
-  clock.time('alone', alone)
-  decide(True, False)
-
   def cycle() -> None:
-    decision = clock.time('coordinate', decide, True, False)
-    item = clock.time('shard', parts.prefetcher.fetch)
+    decision = decide(True, False)
+    item = parts.prefetcher.fetch()
     parts.learner.step(item, decision.progress)
     parts.learner.flush()
     # On all devices.
     jax.block_until_ready(jax.live_arrays())
 
-  with mock.patch.object(parts.publisher, 'publish', publish):
-    clock.time('cycle', cycle)
-  return Turn(
-    alone_cpu=clock.cpu['alone'],
-    cycle_cpu=clock.cpu['cycle'],
-    **clock.seconds,
-  )
-
-
-class _Clock:
-  """Times calls.
-
-  Attributes:
-    seconds, cpu: of the time and of CPU time, by name.
-  """
-
-  def __init__(self) -> None:
-    self.seconds: dict[str, float] = {}
-    self.cpu: dict[str, float] = {}
-
-  def time(self, name: str, call: Callable[..., Any], *args: Any) -> Any:
-    """Returns what `call` returns."""
-    cpu, start = time.process_time(), time.perf_counter()
-    result = call(*args)
-    self.seconds[name] = time.perf_counter() - start
-    self.cpu[name] = time.process_time() - cpu
-    return result
+  _fill(parts)
+  seconds = []
+  for work in (alone, cycle):
+    # All processes begin at once.
+    decide(True, False)
+    start = time.perf_counter()
+    work()
+    seconds.append(time.perf_counter() - start)
+  return Turn(*seconds)
 
 
 def _fill(parts: parts_lib.Parts) -> None:
   """Inserts a batch of zeros."""
   table = parts.store.table(table_configs.TABLE)
-  due = sum(len(piece.weight) for piece in parts.blank_batch)
-  while due > 0:
+  missing = sum(len(part.weight) for part in parts.blank_batch)
+  while missing > 0:
     block = table.allocate()
     jax.tree.map(lambda x: x.fill(0), block.unroll)
     table.insert(block)
-    due -= block.width
+    missing -= block.width

@@ -1,23 +1,19 @@
 """Times the start of a run, from the command to its first update, by part.
 
-The parts are what a run tells if asked (`runtime.startup`). Each start is a
-process of its own, first with an empty folder of compiled programs, then with a
-full one.
+`runtime.startup` makes a run print its parts. Each start is a process of its
+own, first with an empty folder of compiled programs, then with a full one.
 """
 
 import os
-import pathlib
 import re
-import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 
+from seedrl_jax.lab import launching, tables
 from seedrl_jax.runtime import startup
 
-_TRAIN = pathlib.Path(__file__).parents[2] / 'launch/train.py'
 _READY = re.compile(r'Ready: (.*)\.$')
 _LAST = 'first update'
 # Of JAX, which would take the place of the run's own folder.
@@ -27,7 +23,7 @@ _CACHE = 'JAX_COMPILATION_CACHE_DIR'
 Start = dict[str, float]
 
 
-def measure(config: str, turns: int) -> Iterator[dict[str, str]]:
+def measure(config: str, turns: int) -> Iterator[tables.Row]:
   """Starts runs, alternately cold and warm; yields a table row for each part.
 
   Args:
@@ -35,38 +31,35 @@ def measure(config: str, turns: int) -> Iterator[dict[str, str]]:
     turns: starts of each kind.
 
   Raises:
-    ValueError: if a run ends before its first update; says its last words.
+    ValueError: if a run ends before its first update; has its last line.
   """
-  command = [sys.executable, str(_TRAIN), f'--config={config}']
   cold, warm = [], []
   for _ in range(turns):
     with tempfile.TemporaryDirectory() as cache:
-      cold.append(_start(command, cache))
-      warm.append(_start(command, cache))
+      cold.append(_start(config, cache))
+      warm.append(_start(config, cache))
   for part in cold[0]:
     yield {
       'ready': part,
-      'cold, s': _text([start[part] for start in cold]),
-      'warm, s': _text([start[part] for start in warm]),
+      'cold, s': tables.spread([start[part] for start in cold], 2),
+      'warm, s': tables.spread([start[part] for start in warm], 2),
     }
 
 
-def _start(command: list[str], cache: str) -> Start:
+def _start(config: str, cache: str) -> Start:
   """Starts a run and stops it after its first update."""
   env = {name: x for name, x in os.environ.items() if name != _CACHE}
   with tempfile.TemporaryDirectory() as workdir:
     start = time.perf_counter()
-    with subprocess.Popen(
-      [*command, f'--workdir={workdir}'],
+    with launching.running(
+      'train',
+      [f'--config={config}', f'--workdir={workdir}'],
       env=env | {'SEEDRL_CACHE': cache, startup.VARIABLE: '1'},
       stdout=subprocess.DEVNULL,
       stderr=subprocess.PIPE,
       text=True,
     ) as run:
-      try:
-        return _parts(run, start)
-      finally:
-        run.terminate()
+      return _parts(run, start)
 
 
 def _parts(run: subprocess.Popen[str], start: float) -> Start:
@@ -82,9 +75,3 @@ def _parts(run: subprocess.Popen[str], start: float) -> Start:
       if match[1] == _LAST:
         return parts | {'total': now - start}
   raise ValueError(f'The run ended before its first update: {line.rstrip()}')
-
-
-def _text(seconds: list[float]) -> str:
-  """Returns 'median (min–max)'."""
-  median = statistics.median(seconds)
-  return f'{median:.2f} ({min(seconds):.2f}–{max(seconds):.2f})'

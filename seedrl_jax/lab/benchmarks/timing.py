@@ -1,9 +1,9 @@
-"""Repeated timing of a stage, and tables of the figures."""
+"""Repeated timing of a stage."""
 
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from seedrl_jax.runtime import steal
@@ -75,7 +75,7 @@ def measure(work: Callable[[], float], windows: Windows) -> Timing:
 def watch(
   count: Callable[[], float], wait: Callable[[], None], number: int
 ) -> Timing:
-  """Times what goes on during `number` calls of `wait`; `count` says how far.
+  """Times the steps during `number` calls of `wait`; `count` returns their sum.
 
   At least one step is taken to be done in each.
   """
@@ -96,17 +96,3 @@ def summarize(rates: list[float], costs: list[float]) -> Timing:
   return Timing(
     statistics.median(rates), min(rates), max(rates), statistics.median(costs)
   )
-
-
-def print_table(rows: Iterable[Mapping[str, str]]) -> None:
-  """Prints rows, from column names to cells, as soon as each is there."""
-  print()
-  for i, row in enumerate(rows):
-    if i == 0:
-      _print_row(row)
-      _print_row(['---'] * len(row))
-    _print_row(row.values())
-
-
-def _print_row(cells: Iterable[str]) -> None:
-  print(f'| {" | ".join(cells)} |', flush=True)

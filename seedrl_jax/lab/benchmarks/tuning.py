@@ -91,13 +91,13 @@ class Search:
     self._open_run, self._say, self._clock = open_run, say, clock
     self._end = clock() + seconds
     self._open_seconds = self._turn_seconds = 0.0
-    self._opened = contextlib.ExitStack()
-    self._window = self._open({}, self._opened)
-    self._seen = [self.best]
+    self._cleanup = contextlib.ExitStack()
+    self._window = self._open({}, self._cleanup)
+    self._candidates = [self.best]
 
   def close(self) -> None:
     """Ends the run that is open."""
-    self._opened.close()
+    self._cleanup.close()
 
   def rate(self) -> float:
     """Returns the best's steps per second; call it before `run`."""
@@ -115,7 +115,7 @@ class Search:
         self._improve(propose)
 
   def confirm(self) -> Turns:
-    """Measures the default, cleanup anew, and the best alternately."""
+    """Measures the default, opened anew, and the best alternately."""
     turns = Turns([], [])
     with contextlib.ExitStack() as cleanup:
       default = self._open({}, cleanup)
@@ -123,9 +123,9 @@ class Search:
         self._take_turn(turns, default, self._window)
     return turns
 
-  def _open(self, changes: Changes, opened: contextlib.ExitStack) -> Window:
+  def _open(self, changes: Changes, cleanup: contextlib.ExitStack) -> Window:
     start = self._clock()
-    window = opened.enter_context(self._open_run(changes))
+    window = cleanup.enter_context(self._open_run(changes))
     self._open_seconds = self._clock() - start
     return window
 
@@ -146,12 +146,12 @@ class Search:
     """Takes the first change that is faster, if there is one."""
     for change in propose(self.best):
       candidate = {**self.best, **change}
-      if candidate in self._seen:
+      if candidate in self._candidates:
         continue
       if self._left() < self._open_seconds + self._turn_seconds:
         self.ended_early = True
         return
-      self._seen.append(candidate)
+      self._candidates.append(candidate)
       if self._try(candidate, flags(change)):
         return
 
@@ -164,8 +164,8 @@ class Search:
         while not turns.is_decided and self._left() > self._turn_seconds:
           self._take_turn(turns, self._window, window)
         if turns.is_faster:
-          self._opened.close()
-          self._opened, self._window = cleanup.pop_all(), window
+          self._cleanup.close()
+          self._cleanup, self._window = cleanup.pop_all(), window
           self.best = candidate
     except (ValueError, MemoryError, system.RunFailed) as e:
       self._say(f'{name}: not possible: {str(e).splitlines()[0]}')
@@ -202,7 +202,7 @@ def tune(
   may_alter_learning: bool,
   say: Callable[[str], None],
 ) -> None:
-  """Searches for the changes that make a run fastest, and says what it finds.
+  """Searches for the changes that make a run fastest, and prints them.
 
   Args:
     window_seconds: of a turn.
@@ -224,10 +224,10 @@ def tune(
     timed = ceilings.measure(config, None, stages)
     resources = timed.resources(setup.topology)
     say(describe(rate, resources))
-    machine = knobs_lib.describe_machine(setup, timed)
+    run = knobs_lib.describe_run(setup, timed)
 
     def propose(knob: knobs_lib.Knob, best: Changes) -> Sequence[Changes]:
-      return knob.propose(_changed(config, best), machine)
+      return knob.propose(run._replace(config=_changed(config, best)))
 
     knobs = knobs_lib.promising(resources, rate, may_alter_learning)
     search.run([functools.partial(propose, knob) for knob in knobs])
@@ -256,19 +256,19 @@ def flags(changes: Changes) -> str:
 
 def result(search: Search) -> list[str]:
   """Measures what a search found again; returns lines on how good it is."""
-  found = (
+  lines = (
     ['Time was up: more --minutes try more.'] if search.ended_early else []
   )
   if not search.tried:
-    return [*found, 'Nothing was tried.']
+    return [*lines, 'Nothing was tried.']
   if not search.best:
-    return [*found, 'The default is as good as anything that was tried.']
+    return [*lines, 'The default is as good as anything that was tried.']
   turns = search.confirm()
   old, new = map(statistics.median, turns)
-  found.append(
+  lines.append(
     f'default {old:,.0f} steps/s, tuned {new:,.0f}: {turns.text()} of the '
     f'default in {len(turns.new)} turns'
   )
   if not turns.is_faster:
-    found.append('Not in almost every turn: this may be chance.')
-  return [*found, f'flags to paste: {flags(search.best)}']
+    lines.append('Not in almost every turn: this may be chance.')
+  return [*lines, f'flags to paste: {flags(search.best)}']

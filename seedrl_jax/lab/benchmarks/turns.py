@@ -1,4 +1,4 @@
-"""Whole runs that pause, so that several can take turns on a machine."""
+"""Whole runs that pause, so that several can alternate on a machine."""
 
 import contextlib
 import math
@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 
 import ml_collections
-import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.envs import base as envs
+from seedrl_jax.evaluation import playing
 from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.lab.benchmarks import whole
 from seedrl_jax.learner import learner as learner_lib
@@ -18,7 +18,7 @@ from seedrl_jax.learner import learner as learner_lib
 # Of a window. Environments end their unrolls at once, and wait while a slow
 # learner trains on them.
 _LEAST_UPDATES, _LEAST_UNROLLS = 8, 2
-# Seconds for threads to come to rest, besides those of two updates.
+# Seconds until threads are idle, in addition to the time of two updates.
 _REST = 0.02
 
 # Lets a run work for a while; returns its steps per second.
@@ -48,26 +48,16 @@ class _Gate(coordinator_lib.Coordinator):
     self.event.set()
 
 
-class _GatedStream(envs.EnvStream):
-  """A local stream with a gate in front of `recv`."""
+class _GatedStream(playing.WrappedStream):
+  """A stream with a gate in front of `recv`."""
 
   def __init__(self, stream: envs.EnvStream, gate: _Gate):
-    self.spec, self.num_envs = stream.spec, stream.num_envs
-    self.batch_size = stream.batch_size
-    self._stream, self._gate = stream, gate
+    super().__init__(stream)
+    self._gate = gate
 
   def recv(self) -> types.EnvOutput:
     self._gate.event.wait()
-    return self._stream.recv()
-
-  def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    self._stream.send(action, env_id)
-
-  def take_episodes(self) -> list[envs.Episode]:
-    return self._stream.take_episodes()
-
-  def close(self) -> None:
-    self._stream.close()
+    return super().recv()
 
 
 @contextlib.contextmanager

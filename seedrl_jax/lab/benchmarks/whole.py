@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import ml_collections
 
 from seedrl_jax.hosts import coordinator as coordinator_lib
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import ceilings, timing
 from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.run import parts as parts_lib
@@ -29,7 +30,7 @@ class Case(NamedTuple):
   """What to measure.
 
   Attributes:
-    streams: makes the environments; None: the configured ones.
+    streams: makes the environments; None makes the configured ones.
   """
 
   name: str
@@ -53,6 +54,32 @@ class Whole(NamedTuple):
   topology: topology_lib.Topology
 
 
+def measure(
+  case: Case, stages: timing.Windows, windows: timing.Windows
+) -> tables.Row:
+  """Times the stages and the whole system; prints them; returns a table row.
+
+  The stages are timed again after the whole, so that drift of the machine's
+  speed does not change the share.
+
+  Args:
+    stages: windows of each stage.
+    windows: of the whole.
+
+  Raises:
+    system.RunFailed: if the run failed.
+  """
+  before = measure_stages(case, stages)
+  whole = run(case, windows)
+  print(
+    f'\nwhole system: {whole.steps.text()} steps/s, trained on '
+    f'{whole.trained_share:.2f} of the steps\n{whole.waits}',
+    flush=True,
+  )
+  after = ceilings.measure(case.config, case.streams, stages)
+  return row(case, whole, before, after)
+
+
 def measure_stages(case: Case, windows: timing.Windows) -> ceilings.Ceilings:
   """Times a case's stages and prints them."""
   config = case.config
@@ -61,54 +88,27 @@ def measure_stages(case: Case, windows: timing.Windows) -> ceilings.Ceilings:
     f'({config.replay.backend} store)',
     flush=True,
   )
-  timed = ceilings.measure(config, case.streams, windows)
-  timing.print_table(timed.rows())
-  return timed
-
-
-def measure(
-  case: Case,
-  before: ceilings.Ceilings,
-  stages: timing.Windows,
-  windows: timing.Windows,
-) -> dict[str, str]:
-  """Times the whole system, and compares it with its stages, in a table row.
-
-  Args:
-    before: the stages. They are timed again after the whole, so that drift of
-      the machine's speed does not change the share.
-    stages: windows of each stage.
-    windows: of the whole.
-
-  Raises:
-    system.RunFailed: if the run failed.
-  """
-  ran = run(case, windows)
-  print(
-    f'\nwhole system: {ran.steps.text()} steps/s, trained on '
-    f'{ran.trained_share:.2f} of the steps\n{ran.waits}',
-    flush=True,
-  )
-  after = ceilings.measure(case.config, case.streams, stages)
-  return row(case, ran, before, after)
+  timings = ceilings.measure(config, case.streams, windows)
+  tables.show(timings.rows())
+  return timings
 
 
 def row(
-  case: Case, ran: Whole, before: ceilings.Ceilings, after: ceilings.Ceilings
-) -> dict[str, str]:
+  case: Case, whole: Whole, before: ceilings.Ceilings, after: ceilings.Ceilings
+) -> tables.Row:
   """Returns the table row of a run, whose stages were timed twice."""
-  ideal = (before.ideal(ran.topology) + after.ideal(ran.topology)) / 2
+  ideal = (before.ideal(whole.topology) + after.ideal(whole.topology)) / 2
   timings = {
     'environments, steps/s': before.env.mean(after.env),
     '+ inference': before.env_and_inference.mean(after.env_and_inference),
-    '+ training': ran.steps,
+    '+ training': whole.steps,
   }
   return {
     'case': case.name,
     'envs': str(case.config.env.num_envs),
     'store': case.config.replay.backend,
     **{name: timed.text() for name, timed in timings.items()},
-    'of the ideal': f'{ran.steps.median / ideal:.2f}',
+    'of the ideal': f'{whole.steps.median / ideal:.2f}',
     'steal': f'{max(timed.stolen for timed in timings.values()):.0%}',
   }
 
@@ -180,7 +180,7 @@ def updates_per_unroll(config: ml_collections.ConfigDict) -> float:
 
 
 def wait(training: futures.Future[Any], seconds: float) -> None:
-  """Waits for so long; raises RuntimeError at once if the run ends."""
+  """Waits for `seconds`; raises RuntimeError at once if the run ends."""
   if futures.wait([training], seconds).done:
     raise RuntimeError('The run ended before it was measured.')
 
@@ -209,7 +209,7 @@ class Counts:
     return self.updates()
 
   def warm_up(self, seconds: float) -> None:
-    """Waits for the first updates, and then for so long."""
+    """Waits for the first updates, and then for `seconds`."""
     self.wait_for_update(_FIRST_UPDATES)
     wait(self._training, seconds)
 

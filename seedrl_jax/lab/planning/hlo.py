@@ -36,8 +36,7 @@ _FREE_TARGETS = re.compile(
   r'custom_call_target="(AllocateBuffer|ConcatBitcast|Sharding)"'
 )
 _SLICES = {'slice', 'dynamic-slice', 'gather', 'slice-start'}
-# Instructions that only change how data lie or what type they have. A
-# `copy-start` mostly fetches what another one is about to read.
+# Instructions that only change how data lie or what type they have.
 _REARRANGING = {'copy', 'transpose', 'convert', 'pad', 'reshape'}
 
 
@@ -45,12 +44,10 @@ class Array(NamedTuple):
   """An array's place in memory.
 
   Attributes:
-    data: bytes without padding.
-    size: bytes with it.
+    size: bytes, with padding.
     on_chip: whether it is not in the device's main memory.
   """
 
-  data: int
   size: int
   on_chip: bool
 
@@ -81,15 +78,11 @@ class Traffic(NamedTuple):
 
   Attributes:
     size: bytes, with padding.
-    padding: bytes of `size` that are only padding.
-    rearranged: bytes of `size` moved by copies, casts and transposes.
     operations: number of executed instructions that move anything.
     largest: bytes by kind and source of instructions, descending.
   """
 
   size: int
-  padding: int
-  rearranged: int
   operations: int
   largest: dict[str, int]
 
@@ -114,8 +107,8 @@ def _parse(text: str) -> tuple[dict[str, Computation], str]:
   return computations, entry
 
 
-def _instruction(found: re.Match[str]) -> Instruction:
-  rest = re.sub(r'/\*.*?\*/', '', found[3])
+def _instruction(match: re.Match[str]) -> Instruction:
+  rest = re.sub(r'/\*.*?\*/', '', match[3])
   # A tuple's shape is in parentheses, as the operands are.
   end = _closing(rest, 0) + 1 if rest.startswith('(') else rest.index(' ')
   shape, rest = rest[:end], rest[end:].lstrip()
@@ -124,7 +117,7 @@ def _instruction(found: re.Match[str]) -> Instruction:
   attributes = rest[close:]
   scope = _SCOPE.search(attributes)
   return Instruction(
-    name=found[2],
+    name=match[2],
     opcode=opcode,
     result=[_array(x) for x in _SHAPE.finditer(shape)],
     operands=re.findall(r'%[\w.\-]+', rest[len(opcode) : close]),
@@ -134,7 +127,7 @@ def _instruction(found: re.Match[str]) -> Instruction:
     },
     scope=scope[1] if scope else '',
     text=rest,
-    is_root=bool(found[1]),
+    is_root=bool(match[1]),
   )
 
 
@@ -148,8 +141,8 @@ def _closing(text: str, start: int) -> int:
   raise ValueError(f'No parenthesis closes: {text}')
 
 
-def _array(found: re.Match[str]) -> Array:
-  kind, numbers, layout = found.groups()
+def _array(match: re.Match[str]) -> Array:
+  kind, numbers, layout = match.groups()
   bits = 8 if kind == 'pred' else int((re.search(r'\d+', kind) or [0])[0])
   dims = [int(x) for x in numbers.split(',') if x]
   order, _, tiling = (layout or '').partition(':')
@@ -159,9 +152,8 @@ def _array(found: re.Match[str]) -> Array:
     for i, size in enumerate(reversed(tile[1].split(','))):
       if i < len(padded):
         padded[i] = -(-padded[i] // int(size)) * int(size)
-  data = math.prod(dims) * bits // 8
   size = math.prod(padded or dims) * bits // 8
-  return Array(data, size, bool(re.search(r'S\([1-9]', tiling)))
+  return Array(size, bool(re.search(r'S\([1-9]', tiling)))
 
 
 class _Counter:
@@ -170,16 +162,12 @@ class _Counter:
   def __init__(self, computations: dict[str, Computation], entry: str):
     self._computations, self._entry = computations, entry
     self._moved: collections.Counter[str] = collections.Counter()
-    self._size = self._data = self._rearranged = self._operations = 0
+    self._operations = 0
 
   def count(self) -> Traffic:
     self._add_computation(self._entry, 1)
     return Traffic(
-      self._size,
-      self._size - self._data,
-      self._rearranged,
-      self._operations,
-      dict(self._moved.most_common()),
+      self._moved.total(), self._operations, dict(self._moved.most_common())
     )
 
   def _add_computation(self, name: str, times: int) -> None:
@@ -207,17 +195,10 @@ class _Counter:
     return max(limits, default=1)
 
   def _add(self, x: Instruction, inner: Computation, times: int) -> None:
-    arrays = [a for a in self._touched(x, inner) if not a.on_chip]
-    size = times * sum(a.size for a in arrays)
+    sizes = [a.size for a in self._touched(x, inner) if not a.on_chip]
     self._operations += times
-    self._size += size
-    self._data += times * sum(a.data for a in arrays)
-    opcode = x.opcode
-    if opcode == 'fusion':
-      opcode = self._main_opcode(x)
-    if opcode in _REARRANGING:
-      self._rearranged += size
-    self._moved[f'{opcode}: {_short(x.scope)}'] += size
+    opcode = self._main_opcode(x) if x.opcode == 'fusion' else x.opcode
+    self._moved[f'{opcode}: {_short(x.scope)}'] += times * sum(sizes)
 
   def _main_opcode(self, fusion: Instruction) -> str:
     """Returns what a fusion does: `convolution`, `dot`, `copy`, …"""

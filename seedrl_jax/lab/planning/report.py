@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from seedrl_jax.lab import programs as programs_lib
-from seedrl_jax.lab.benchmarks import timing
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.planning import bounds, targets
+from seedrl_jax.lab.planning import programs as programs_lib
 from seedrl_jax.run import setup as setup_lib
 
 # Bytes in a table's unit.
@@ -14,30 +14,22 @@ _MEGA, _GIGA = 1e6, 1e9
 
 def program_row(
   compiled: programs_lib.Compiled, device: targets.Device
-) -> dict[str, str]:
+) -> tables.Row:
   """Returns the table row of a program, of one call on one device."""
   traffic = compiled.traffic
   bound = bounds.bound(compiled, device)
-  name = compiled.name
-  if compiled.calls > 1:
-    name += f' ({compiled.calls} x)'
+  times = f' ({compiled.calls} x)' if compiled.calls > 1 else ''
   return {
-    'program': name,
+    'program': compiled.name + times,
     'compiled in': f'{compiled.seconds:.0f} s' if compiled.seconds else '-',
     'GFLOP': f'{compiled.flops / _GIGA:,.2f}',
     'MB moved': f'{traffic.size / _MEGA:,.1f}',
-    'padding': _share(traffic.padding, traffic.size),
-    'copies, casts': _share(traffic.rearranged, traffic.size),
     'operations': f'{traffic.operations:,}',
     'temporary MB': f'{compiled.temporary / _MEGA:,.1f}',
-    'of memory': _share(compiled.memory, device.memory),
+    'of memory': f'{compiled.memory / device.memory:.0%}',
     'donated': _donated(compiled),
     'at least': f'{bound.seconds * 1e6:,.1f} µs by {bound.reason}',
   }
-
-
-def _share(part: float, whole: float) -> str:
-  return f'{part / whole:.0%}' if whole else '-'
 
 
 def _donated(compiled: programs_lib.Compiled) -> str:
@@ -47,20 +39,19 @@ def _donated(compiled: programs_lib.Compiled) -> str:
   return 'yes' if taken >= meant else f'{taken / meant:.0%}'
 
 
-def largest(compiled: programs_lib.Compiled, count: int) -> list[str]:
-  """Returns lines on what moves most bytes in a program."""
+def _print_largest(compiled: programs_lib.Compiled, count: int) -> None:
+  """Prints what moves most bytes in a program."""
   traffic = compiled.traffic
-  return [
-    f'{size / _MEGA:12,.1f} MB  {_share(size, traffic.size):>4}  {name}'
-    for name, size in list(traffic.largest.items())[:count]
-  ]
+  print(f'\n{compiled.name} moves most in')
+  for name, size in list(traffic.largest.items())[:count]:
+    share = size / (traffic.size or 1)
+    print(f'{size / _MEGA:12,.1f} MB  {share:>4.0%}  {name}')
 
 
-def split_row(split: bounds.Split, action_repeat: int) -> dict[str, str]:
+def split_row(split: bounds.Split, action_repeat: int) -> tables.Row:
   """Returns the table row of a split."""
-  name = f'{split.inference}:{split.training}' if split.inference else 'shared'
   return {
-    'inference:training': name + ('' if split.exact else ' *'),
+    'inference:training': split.label,
     'updates/s': f'{split.updates:,.0f}',
     'learning frames/s': f'{split.learning * action_repeat:,.0f}',
     'inference frames/s': f'{split.acting * action_repeat:,.0f}',
@@ -76,31 +67,19 @@ def as_json(
 ) -> dict[str, Any]:
   """Returns all figures, in bytes, seconds and environment steps."""
   device = target.device
-  repeat = setup.env_spec.action_repeat
   return {
     'target': str(target),
-    'action_repeat': repeat,
+    'action_repeat': setup.env_spec.action_repeat,
     'programs': [
-      {
-        'name': c.name,
-        'calls_per_update': c.calls,
-        'compile_seconds': c.seconds,
-        'flops': c.flops,
-        'flops32': c.flops32,
-        'bytes': c.traffic.size,
-        'padding_bytes': c.traffic.padding,
-        'rearranged_bytes': c.traffic.rearranged,
-        'operations': c.traffic.operations,
-        'largest': dict(list(c.traffic.largest.items())[:10]),
-        'temporary_bytes': c.temporary,
-        'memory_bytes': c.memory,
-        'donated': c.donated,
+      c._asdict()
+      | {
+        'traffic': c.traffic._asdict(),
         'bound': bounds.bound(c, device)._asdict(),
       }
       for c in compiled
     ],
     'splits': [
-      {**split._asdict(), 'steps': split.steps, 'limit': split.limit}
+      split._asdict() | {'steps': split.steps, 'limit': split.limit}
       for split in bounds.splits(setup, compiled, device)
     ],
   }
@@ -125,18 +104,17 @@ def print_all(
   )
   done: list[programs_lib.Compiled] = []
 
-  def rows() -> Iterator[dict[str, str]]:
+  def rows() -> Iterator[tables.Row]:
     for c in compiled:
       done.append(c)
       yield program_row(c, device)
 
-  timing.print_table(rows())
+  tables.show(rows())
   for c in done:
     if num_largest and c.seconds:
-      print(f'\n{c.name} moves most in')
-      print('\n'.join(largest(c, num_largest)))
+      _print_largest(c, num_largest)
   splits = bounds.splits(setup, done, device)
-  timing.print_table(split_row(x, env_spec.action_repeat) for x in splits)
+  tables.show(split_row(x, env_spec.action_repeat) for x in splits)
   if not all(x.exact for x in splits):
     print('* scaled from the compiled split')
   print(

@@ -100,24 +100,15 @@ def parse(text: str) -> Target:
       f'{", ".join(DEVICES)}.'
     )
   is_gpu = DEVICES[kind].gpu is not None
-  pattern, example = (
-    (r'[1-9]\d*', f'{kind}:8')
-    if is_gpu
-    else (
-      (r'[1-9]\d*x[1-9]\d*x[1-9]\d*', f'{kind}:2x2x1')
-      if kind in ('v4', 'v5p')
-      else (r'[1-9]\d*x[1-9]\d*', f'{kind}:2x2')
-    )
-  )
-  if is_gpu and not shape:
-    shape = '1'
-  if not re.fullmatch(pattern, shape):
+  example = '8' if is_gpu else '2x2x1' if kind in ('v4', 'v5p') else '2x2'
+  sizes = (shape or '1').split('x') if is_gpu else shape.split('x')
+  is_whole = all(re.fullmatch(r'[1-9]\d*', size) for size in sizes)
+  if not is_whole or len(sizes) != len(example.split('x')):
+    wanted = 'number of GPUs' if is_gpu else 'shape of the grid of chips'
     raise ValueError(
-      f'--target={text}: {"number" if is_gpu else "shape"} of '
-      f'{"GPUs" if is_gpu else "the grid of chips"} not understood; write it '
-      f'as {example}.'
+      f'--target={text}: {wanted} not understood; write it as {kind}:{example}.'
     )
-  return Target(kind, tuple(map(int, shape.split('x'))))
+  return Target(kind, tuple(map(int, sizes)))
 
 
 def configure(wanted: Sequence[Target]) -> None:

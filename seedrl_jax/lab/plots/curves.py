@@ -146,8 +146,10 @@ def _labels(runs: Sequence[RunCurves]) -> list[str]:
   labels = []
   for run, config in zip(runs, flat, strict=True):
     parts = [str(config[k]) for k in ('agent', 'env.id') if k in config]
-    own = [k for k in differing if k not in ('agent', 'env.id') and k in config]
-    parts += [f'{key}={config[key]}' for key in own[:3]]
+    rest = [
+      k for k in differing if k not in ('agent', 'env.id') and k in config
+    ]
+    parts += [f'{key}={config[key]}' for key in rest[:3]]
     labels.append(', '.join(parts) or run.name)
   # If three keys do not tell two apart, their folders do.
   return [

@@ -14,8 +14,8 @@ from matplotlib.backends import backend_pdf
 
 from seedrl_jax.lab.plots import curves
 
-# Width of the legend.
-_LEGEND_CHARACTERS = 130
+# Of a legend.
+_CHARACTERS_PER_INCH = 12
 # Colours that suit every kind of colour vision.
 COLORS = matplotlib.style.library['tableau-colorblind10'][
   'axes.prop_cycle'
@@ -110,7 +110,7 @@ def plot(
   Args:
     out: file of the first page (PNG, PDF or SVG). The second is in `NAME-2`
       beside it, or in the same PDF.
-    x: a key of `AXES`; None: frames, on the first page minutes too.
+    x: a key of `AXES`. By default frames, and also minutes on the first page.
     smooth: reports of a moving mean.
 
   Raises:
@@ -151,7 +151,7 @@ def draw(
         if evaluation is not None:
           times = evaluation.x / axis.scale
           above.plot(times, evaluation.mean, ':', color=color)
-      _label_x(below, axis)
+      label_x(below, axis)
     grid[0, 0].set_ylabel('mean return, last 100 episodes')
     grid[1, 0].set_ylabel('frames per second')
     grid[1, 0].set_ylim(bottom=0)
@@ -162,16 +162,16 @@ def draw(
 
 def details(runs: Iterable[curves.RunCurves]) -> list[list[str]]:
   """Returns rows of the columns of the second page that have numbers."""
-  found = dict.fromkeys(
+  columns = dict.fromkeys(
     name
     for run in runs
     for name in run.columns
     if curves.curve(run, curves.FRAMES, name)[0].size
   )
-  more = [name for name in found if name.startswith('losses/')]
+  more = [name for name in columns if name.startswith('losses/')]
   names = dict.fromkeys([*_LOSSES, *more, *_HEALTH, *_STORE])
-  shown = [x for x in names if x in found and x not in _LEFT_OUT]
-  waits = [name for name in _WAITS if name in found]
+  shown = [x for x in names if x in columns and x not in _LEFT_OUT]
+  waits = [name for name in _WAITS if name in columns]
   rows = [shown[i : i + _COLUMNS] for i in range(0, len(shown), _COLUMNS)]
   return [*rows, waits] if waits else rows
 
@@ -197,12 +197,13 @@ def draw_details(
           panel.set_ylim(0, 1)
           panel.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
     for panel in grid[-1, : len(rows[-1])]:
-      _label_x(panel, AXES[x])
+      label_x(panel, AXES[x])
     _label(figure, groups, _CAPTION)
   return figure
 
 
-def _label_x(panel: mpl_axes.Axes, axis: Axis) -> None:
+def label_x(panel: mpl_axes.Axes, axis: Axis) -> None:
+  """Labels the horizontal axis of a panel."""
   panel.set_xlabel(axis.label)
   if axis.scale == 1.0:
     panel.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
@@ -213,14 +214,23 @@ def _label(
 ) -> None:
   """Adds legend and caption."""
   figure.supxlabel(caption, x=0.99, ha='right', fontsize=8)
-  longest = max((len(group.label) for group in groups), default=1)
+  handles = [
+    lines.Line2D([], [], color=color, lw=2, label=group.label)
+    for group, color in _colored(groups)
+  ]
+  add_legend(figure, handles)
+
+
+def add_legend(
+  figure: mpl_figure.Figure, handles: Sequence[lines.Line2D]
+) -> None:
+  """Adds labels above the panels, as many side by side as fit."""
+  longest = max((len(str(line.get_label())) for line in handles), default=1)
+  width = int(_CHARACTERS_PER_INCH * figure.get_figwidth())
   figure.legend(
-    handles=[
-      lines.Line2D([], [], color=color, lw=2, label=group.label)
-      for group, color in _colored(groups)
-    ],
+    handles=handles,
     loc='outside upper left',
-    ncols=max(1, _LEGEND_CHARACTERS // (longest + 8)),
+    ncols=max(1, width // (longest + 8)),
     frameon=False,
     fontsize=10,
   )

@@ -1,4 +1,4 @@
-"""Says configurations as flags."""
+"""Expresses configurations as command-line flags."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,14 +17,14 @@ _ABSENT = 'absent'
 def flags(
   base: ml_collections.ConfigDict, config: ml_collections.ConfigDict
 ) -> list[str]:
-  """Returns the flags that make `config` of `base`, in order of their keys.
+  """Returns the flags that change `base` to `config`, in order of keys.
 
   Raises:
     ValueError: if no flags do.
   """
   changed = list(changes(base, config))
   if any(_ABSENT in values or values[1] is None for _, *values in changed):
-    raise ValueError('Flags neither add nor remove a key, nor say None.')
+    raise ValueError('Flags cannot add or remove a key, or set None.')
   return [f'--config.{key}={_text(value)}' for key, _, value in changed]
 
 

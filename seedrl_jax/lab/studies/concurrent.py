@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import ml_collections
 from matplotlib import figure as mpl_figure
 
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.plots import curves
 from seedrl_jax.lab.studies import results, sweeping
 from seedrl_jax.runtime import settings
@@ -23,7 +24,7 @@ ESTIMATED = (4, 8, 16, 32)
 
 
 class System(NamedTuple):
-  """A system of the study: what its runs are.
+  """A system of the study, with the settings of its runs.
 
   Attributes:
     program: 'train' or 'train_async'.
@@ -100,29 +101,17 @@ class Run(NamedTuple):
 
 
 class Row(NamedTuple):
-  """The runs of a system with a number of workers: medians over seeds.
+  """The runs of a system with a number of workers.
 
-  All but `solved` are of the runs that reached the target.
+  Attributes:
+    median: of each figure of the runs that reached the target, nan if none did.
   """
 
   system: str
   workers: int
   runs: int
   solved: int
-  frames: float
-  episodes: float
-  seconds: float
-  cpu_seconds: float
-  updates: float = 0.0
-  staleness: float = 0.0
-
-  @property
-  def seconds_per_episode(self) -> float:
-    return self.seconds / max(self.episodes, 1.0)
-
-  @property
-  def updates_per_second(self) -> float:
-    return self.updates / max(self.seconds, 1e-9)
+  median: Run
 
 
 def measure(system: str, workers: int, seed: int, trial: sweeping.Trial) -> Run:
@@ -157,23 +146,19 @@ def read(path: str) -> list[Run]:
     if tuple(reader.fieldnames or ()) != Run._fields:
       raise ValueError(f'{path} is not a study.csv of this command.')
     try:
-      return [_run(row) for row in reader]
+      return [_run(*row.values()) for row in reader]
     except (TypeError, ValueError) as e:
-      raise ValueError(
-        f'{path} is damaged in line {reader.line_num} ({e}).'
-      ) from e
+      line = reader.line_num
+      raise ValueError(f'{path} is damaged in line {line} ({e}).') from e
 
 
-def _run(row: Mapping[str, str]) -> Run:
-  if row['system'] not in SYSTEMS:
-    raise ValueError(f'there is no system {row["system"]}')
-  return Run(
-    row['system'],
-    int(row['workers']),
-    int(row['seed']),
-    row['solved'] == 'True',
-    *(float(row[name]) for name in Run._fields[4:]),
-  )
+def _run(
+  system: str, workers: str, seed: str, solved: str, *figures: str
+) -> Run:
+  if system not in SYSTEMS:
+    raise ValueError(f'there is no system {system}')
+  is_solved = solved == 'True'
+  return Run(system, int(workers), int(seed), is_solved, *map(float, figures))
 
 
 def medians(runs: Iterable[Run]) -> list[Row]:
@@ -183,14 +168,16 @@ def medians(runs: Iterable[Run]) -> list[Row]:
     groups.setdefault((run.system, run.workers), []).append(run)
   order = list(SYSTEMS)
   keys = sorted(groups, key=lambda key: (order.index(key[0]), key[1]))
-  return [_row(*key, groups[key]) for key in keys]
+  return [_row(groups[key]) for key in keys]
 
 
-def _row(system: str, workers: int, runs: Sequence[Run]) -> Row:
-  solved = [run[4:] for run in runs if run.solved]
-  none = [math.nan] * len(Run._fields[4:])
-  values = map(statistics.median, zip(*solved, strict=True)) if solved else none
-  return Row(system, workers, len(runs), len(solved), *values)
+def _row(runs: Sequence[Run]) -> Row:
+  system, workers, *_ = runs[0]
+  solved = [run for run in runs if run.solved]
+  figures = zip(*(run[4:] for run in solved), strict=True)
+  values = [*map(statistics.median, figures)] or [math.nan] * 6
+  median = Run(system, workers, 0, bool(solved), *values)
+  return Row(system, workers, len(runs), len(solved), median)
 
 
 def estimates(rows: Sequence[Row], system: str) -> dict[int, float]:
@@ -201,50 +188,60 @@ def estimates(rows: Sequence[Row], system: str) -> dict[int, float]:
   were run need the frames of the most that were. Systems that did not run both
   with one worker and with more have none.
   """
-  own = {row.workers: row for row in rows if row.system == system}
-  own = {workers: row for workers, row in own.items() if row.solved}
-  if 1 not in own or len(own) == 1:
+  medians_by_workers = {
+    row.workers: row.median
+    for row in rows
+    if row.system == system and row.solved
+  }
+  alone, most = medians_by_workers.get(1), max(medians_by_workers, default=0)
+  if alone is None or most == 1:
     return {}
-  per_frame = own[1].cpu_seconds / own[1].frames
-  most = max(own)
+  per_frame = alone.cpu_seconds / alone.frames
   return {
-    count: per_frame * own[min(count, most)].frames / count
+    count: per_frame * medians_by_workers[min(count, most)].frames / count
     for count in ESTIMATED
-    if count > most or count in own
+    if count > most or count in medians_by_workers
   }
 
 
-def table(rows: Sequence[Row]) -> Iterator[str]:
+def report(rows: Sequence[Row]) -> Iterator[str]:
   """Yields the lines of the Markdown tables."""
-  yield (
-    '| system | workers | solved | frames | episodes | wall clock | '
-    'processor time | s/episode | updates/s | speed-up | staleness |'
+  alone = {_run_by(row): row.median for row in rows if row.workers == 1}
+  yield from tables.lines(_cells(row, alone.get(_run_by(row))) for row in rows)
+  by_system = {row.system: estimates(rows, row.system) for row in rows}
+  estimated = {name: seconds for name, seconds in by_system.items() if seconds}
+  if estimated:
+    yield ''
+  yield from tables.lines(
+    {'estimate': name}
+    | {f'{n} cores': _figure(seconds.get(n), ' s') for n in ESTIMATED}
+    for name, seconds in estimated.items()
   )
-  yield '|---|---' + '|---:' * 9 + '|'
-  alone = {_run_by(row): row.seconds for row in rows if row.workers == 1}
-  for row in rows:
-    first = alone.get(_run_by(row), float('nan'))
-    line = (
-      f'| {row.system} | {row.workers} | {row.solved} of {row.runs} '
-      f'| {row.frames:,.0f} | {row.episodes:,.0f} | {row.seconds:,.0f} s '
-      f'| {row.cpu_seconds:,.0f} s | {row.seconds_per_episode:.3f} '
-      f'| {row.updates_per_second:,.0f} | {first / row.seconds:.2f} '
-      f'| {row.staleness:.2f} |'
-    )
-    yield line.replace('nan s', '–').replace('nan', '–')
-  by_system = {
-    system: seconds
-    for system in dict.fromkeys(row.system for row in rows)
-    if (seconds := estimates(rows, system))
+
+
+def _cells(row: Row, alone: Run | None) -> tables.Row:
+  """Returns the cells of a row; `alone` is with one worker."""
+  median = row.median
+  speed_up = alone.seconds / median.seconds if alone else None
+  return {
+    'system': row.system,
+    'workers': str(row.workers),
+    'solved': f'{row.solved} of {row.runs}',
+    'frames': _figure(median.frames),
+    'episodes': _figure(median.episodes),
+    'wall clock': _figure(median.seconds, ' s'),
+    'processor time': _figure(median.cpu_seconds, ' s'),
+    's/episode': _figure(median.seconds / max(median.episodes, 1.0), digits=3),
+    'updates/s': _figure(median.updates / max(median.seconds, 1e-9)),
+    'speed-up': _figure(speed_up, digits=2),
+    'staleness': _figure(median.staleness, digits=2),
   }
-  if not by_system:
-    return
-  yield ''
-  yield '| estimate | ' + ' | '.join(f'{n} cores' for n in ESTIMATED) + ' |'
-  yield '|---' + '|---:' * len(ESTIMATED) + '|'
-  for system, own in by_system.items():
-    cells = [f'{own[n]:,.0f} s' if n in own else '–' for n in ESTIMATED]
-    yield f'| {system} | ' + ' | '.join(cells) + ' |'
+
+
+def _figure(value: float | None, unit: str = '', digits: int = 0) -> str:
+  if value is None or math.isnan(value):
+    return '–'
+  return f'{value:,.{digits}f}{unit}'
 
 
 def _run_by(row: Row) -> tuple[str, str]:
@@ -267,13 +264,12 @@ def draw(rows: Sequence[Row]) -> mpl_figure.Figure:
     figure.subplots(1, len(panels)), panels.items(), strict=True
   ):
     for system in dict.fromkeys(row.system for row in solved):
-      own = [row for row in solved if row.system == system]
-      axes.plot(
-        [row.workers for row in own],
-        [getattr(row, name) for row in own],
-        'o-',
-        label=system,
-      )
+      points = [
+        (row.workers, getattr(row.median, name))
+        for row in solved
+        if row.system == system
+      ]
+      axes.plot(*zip(*points, strict=True), 'o-', label=system)
     axes.set_xscale('log', base=2)
     axes.set_xticks(counts, labels=map(str, counts))
     axes.set_yscale('log')
@@ -289,7 +285,7 @@ def write(runs: Sequence[Run], folder: pathlib.Path) -> None:
   """Writes the tables, the figure and the runs as CSV."""
   folder.mkdir(parents=True, exist_ok=True)
   rows = medians(runs)
-  (folder / 'study.md').write_text('\n'.join(table(rows)) + '\n')
+  (folder / 'study.md').write_text('\n'.join(report(rows)) + '\n')
   draw(rows).savefig(folder / 'study.png', dpi=150)
   with (folder / 'study.csv').open('w', newline='') as file:
     writer = csv.writer(file)

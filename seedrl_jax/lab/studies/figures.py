@@ -8,7 +8,6 @@ import matplotlib
 import numpy as np
 from matplotlib import axes as mpl_axes
 from matplotlib import figure as mpl_figure
-from matplotlib import ticker
 
 from seedrl_jax.lab.plots import curves, plotting
 from seedrl_jax.lab.studies import results, statistics
@@ -20,23 +19,14 @@ _COLUMNS = 3
 # A few games at a hundred times the human score would hide all others.
 _MOST = 8.0
 _STYLES = ('-', (0, (5, 2)), (0, (1, 1)))
-# The largest is taken of which the longest run has many.
-_UNITS = (('hours', 3600.0), ('minutes', 60.0), ('seconds', 1.0))
-_MANY = 3
 
 
 def draw_all(study: results.Study) -> dict[str, mpl_figure.Figure]:
   """Returns the figures by file name."""
-  longest = max(r.last[results.SECONDS] for r in study.counted)
-  unit, seconds = next(
-    u for u in _UNITS if longest >= _MANY * u[1] or u[1] == 1
-  )
   with matplotlib.rc_context(plotting.LOOKS):
     figures = {
-      'frames.png': _curves(study, results.FRAMES, 'environment frames', 1.0),
-      'wall_clock.png': _curves(
-        study, results.SECONDS, f'wall clock, {unit}', seconds
-      ),
+      'frames.png': _curves(study, plotting.AXES['frames']),
+      'wall_clock.png': _curves(study, plotting.AXES['time']),
     }
     if study.common_tasks:
       figures['profiles.png'] = _profiles(study)
@@ -80,13 +70,11 @@ def _profiles(study: results.Study) -> mpl_figure.Figure:
   axes.set_xlabel(f'{study.scale.name} τ')
   axes.set_ylabel('share of runs with more than τ')
   axes.set_ylim(-0.02, 1.02)
-  _legend(figure, axes)
+  plotting.add_legend(figure, axes.lines)
   return figure
 
 
-def _curves(
-  study: results.Study, x: str, label: str, unit: float
-) -> mpl_figure.Figure:
+def _curves(study: results.Study, axis: plotting.Axis) -> mpl_figure.Figure:
   """Draws a panel for all tasks, if there are several, and one for each."""
   panels = [[task] for task in study.tasks]
   if len(study.common_tasks) > 1:
@@ -102,15 +90,13 @@ def _curves(
       axes.remove()
       continue
     for algorithm, look in _looks(study):
-      _draw_curve(axes, study, algorithm, tasks, (x, unit), look)
+      _draw_curve(axes, study, algorithm, tasks, axis, look)
     axes.set_title(_title(tasks), fontsize=11)
     name = study.scale.name if len(tasks) > 1 else 'return'
     axes.set_ylabel(f'{name} (IQM)')
-    axes.set_xlabel(label)
+    plotting.label_x(axes, axis)
     axes.set_xlim(left=0)
-    if x == results.FRAMES:
-      axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
-  _legend(figure, figure.axes[0])
+  plotting.add_legend(figure, figure.axes[0].lines)
   return figure
 
 
@@ -119,23 +105,24 @@ def _draw_curve(
   study: results.Study,
   algorithm: str,
   tasks: Sequence[str],
-  x: tuple[str, float],
+  axis: plotting.Axis,
   look: Mapping[str, Any],
 ) -> None:
-  curves = stack(study, algorithm, tasks, x[0])
+  curves = stack(study, algorithm, tasks, axis.column)
   # An empty line, too, is in the legend.
   (line,) = axes.plot([], [], **look)
   if curves is None:
     return
   grid, values = curves
   points = [[task[:, i] for task in values] for i in range(len(grid))]
-  line.set_data(grid / x[1], [statistics.iqm(scores) for scores in points])
+  x = grid / axis.scale
+  line.set_data(x, [statistics.iqm(scores) for scores in points])
   if statistics.has_interval(points[0]):
     limits = np.stack([
       statistics.interval(statistics.iqm(statistics.resample(scores, _REPS)))
       for scores in points
     ])
-    axes.fill_between(grid / x[1], *limits.T, **_band(look))
+    axes.fill_between(x, *limits.T, **_band(look))
   axes.relim()
   axes.autoscale_view()
 
@@ -167,16 +154,3 @@ def _title(tasks: Sequence[str]) -> str:
 
 def _band(look: Mapping[str, Any], step: str | None = None) -> dict[str, Any]:
   return {'color': look['color'], 'alpha': 0.18, 'linewidth': 0, 'step': step}
-
-
-def _legend(figure: mpl_figure.Figure, axes: mpl_axes.Axes) -> None:
-  handles, labels = axes.get_legend_handles_labels()
-  longest = max(map(len, labels))
-  width = 13 * figure.get_figwidth()
-  figure.legend(
-    handles,
-    labels,
-    loc='outside upper left',
-    ncols=max(1, int(width // (longest + 8))),
-    frameon=False,
-  )

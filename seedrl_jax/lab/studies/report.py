@@ -1,14 +1,17 @@
-"""Writes a report on runs: Markdown, with figures and raw scores beside it."""
+"""Writes a report on runs: Markdown, figures and raw scores."""
 
 import csv
+import math
 import pathlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import ml_collections
 import numpy as np
 
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.studies import commands, figures, results, statistics
+from seedrl_jax.runtime import progress
 from seedrl_jax.runtime import report as run_report
 from seedrl_jax.runtime import workdir as workdir_lib
 
@@ -44,7 +47,7 @@ _CAPTIONS = {
   'frames.png': 'Sample efficiency: interquartile mean with 95 % intervals',
   'wall_clock.png': 'The same over wall clock',
 }
-# Columns of scores.csv beside the score.
+# Columns of scores.csv in addition to the score.
 _RAW = [results.EVALUATION, results.TRAINING, results.FRAMES, results.SECONDS]
 
 
@@ -67,13 +70,13 @@ def write(folders: Sequence[str], out: pathlib.Path, known: _Known) -> None:
       f'({first.run.name}: {_status(first, study)}); go on with them first.'
     )
   out.mkdir(parents=True, exist_ok=True)
-  drawn = figures.draw_all(study)
-  for name, figure in drawn.items():
+  images = figures.draw_all(study)
+  for name, figure in images.items():
     figure.savefig(out / name, dpi=150)
   _write_csv(study, out / 'scores.csv')
   lines = [*_head(study), *_tables(study)]
   for name, caption in _CAPTIONS.items():
-    if name in drawn:
+    if name in images:
       lines += ['', f'## {caption}', '', f'![{caption}]({name})']
   lines += [*_commands(study, known), *_versions(study)]
   (out / 'report.md').write_text('\n'.join(lines) + '\n')
@@ -113,12 +116,18 @@ def _head(study: results.Study) -> Iterator[str]:
 def _tables(study: results.Study) -> Iterator[str]:
   """Yields a table of each task's scores, and one of all tasks'."""
   yield from ('', '## Final scores of each task', '')
-  rows = []
-  for task in study.tasks:
-    for algorithm in study.algorithms:
-      if (scores := study.scores(algorithm, task)).size:
-        rows.append([task, algorithm, *_cells([scores], _STATISTICS)])
-  yield from _table(['task', 'algorithm', 'runs', *_STATISTICS], rows)
+  yield (
+    'Frames and wall clock are medians. *Greedy* and *sampled* are returns by '
+    '`seedrl evaluate --save`: means over seeds ± standard error, of one seed '
+    'over episodes.'
+  )
+  yield ''
+  yield from tables.lines(
+    _result_row(study, task, algorithm)
+    for task in study.tasks
+    for algorithm in study.algorithms
+    if study.runs(algorithm, task)
+  )
   scale, tasks = study.scale, study.common_tasks
   if not scale.text or not tasks:
     return
@@ -129,23 +138,53 @@ def _tables(study: results.Study) -> Iterator[str]:
   if missing := [task for task in study.tasks if task not in tasks]:
     yield f'Left out, as not every algorithm has runs: {", ".join(missing)}.'
   yield ''
-  yield from _table(
-    ['algorithm', 'runs', *named],
-    [[a, *_cells(study.scaled(a), named)] for a in study.algorithms],
+  yield from tables.lines(
+    {'algorithm': a} | _cells(study.scaled(a), named) for a in study.algorithms
   )
 
 
-def _cells(scores: statistics.Scores, named: _Named) -> Iterator[str]:
-  """Yields the number of runs and each statistic with its interval."""
-  yield str(sum(map(len, scores)))
-  for statistic in named.values():
-    cell = _number(statistic(scores))
+def _result_row(study: results.Study, task: str, algorithm: str) -> tables.Row:
+  """Returns what an algorithm's runs on a task had and reached."""
+  runs = study.runs(algorithm, task)
+  network = runs[0].run.config['network']
+  lstm = f', LSTM {network["lstm_size"]}' if network['lstm_size'] else ''
+  frames, seconds = (
+    float(np.median([run.last[name] for run in runs]))
+    for name in (results.FRAMES, results.SECONDS)
+  )
+  row = {
+    'task': task,
+    'algorithm': algorithm,
+    'network': network['torso'] + lstm,
+    'frames': progress.format_count(frames),
+    'wall clock': f'{seconds / 60:,.1f} min',
+    **_cells([study.scores(algorithm, task)], _STATISTICS),
+  }
+  for actions in ('greedy', 'sampled'):
+    returns = [run.evaluations.get(actions, [math.nan]) for run in runs]
+    means = [float(np.mean(x)) for x in returns]
+    row[actions] = _mean_text(means if len(runs) > 1 else returns[0])
+  return row
+
+
+def _mean_text(values: Sequence[float]) -> str:
+  """Returns mean ± standard error; – if a value is missing."""
+  if not np.all(np.isfinite(values)):
+    return '–'
+  error = np.std(values, ddof=1) / math.sqrt(len(values)) if values[1:] else 0.0
+  return f'{np.mean(values):,.2f} ± {error:,.2f}'
+
+
+def _cells(scores: statistics.Scores, named: _Named) -> dict[str, str]:
+  """Returns the number of runs and each statistic with its interval."""
+  cells = {'runs': str(sum(map(len, scores)))}
+  for name, statistic in named.items():
+    cells[name] = _number(statistic(scores))
     if statistics.has_interval(scores):
-      low, high = statistics.interval(
-        statistic(statistics.resample(scores))
-      ).tolist()
-      cell += f' [{_number(low)}, {_number(high)}]'
-    yield cell
+      resamples = statistics.resample(scores)
+      low, high = statistics.interval(statistic(resamples)).tolist()
+      cells[name] += f' [{_number(low)}, {_number(high)}]'
+  return cells
 
 
 def _number(value: float | np.ndarray) -> str:
@@ -153,18 +192,11 @@ def _number(value: float | np.ndarray) -> str:
   return f'{value:,.{1 if size >= 100 else 2 if size >= 10 else 3}f}'
 
 
-def _table(
-  header: Sequence[str], rows: Iterable[Sequence[str]]
-) -> Iterator[str]:
-  for cells in (header, ['---'] * len(header), *rows):
-    yield f'| {" | ".join(cells)} |'
-
-
 def _commands(study: results.Study, known: _Known) -> Iterator[str]:
   yield from ('', '## Commands', '')
   yield (
-    'The shortest that make these configurations anew, in folders of their '
-    'own. Runs are reproducible only with `--config.deterministic`.'
+    'The shortest commands that repeat these configurations, in folders of '
+    'their own. Runs are reproducible only with `--config.deterministic`.'
   )
   yield from ('', '```bash')
   for result in study.results:
@@ -185,8 +217,9 @@ def _versions(study: results.Study) -> Iterator[str]:
     name for row in newest for name in row if name != 'time'
   )
   rows = Counter(tuple(str(row.get(name)) for name in names) for row in newest)
-  yield from _table(
-    ['runs', *names], [[str(count), *row] for row, count in rows.items()]
+  yield from tables.lines(
+    {'runs': str(count), **dict(zip(names, row, strict=True))}
+    for row, count in rows.items()
   )
 
 

@@ -18,7 +18,7 @@ from seedrl_jax.lab.studies import atari
 from seedrl_jax.runtime import file_io, settings
 from seedrl_jax.runtime import workdir as workdir_lib
 
-FRAMES, SECONDS = 'time/env_frames', 'time/elapsed_s'
+FRAMES, SECONDS = curves.FRAMES, curves.SECONDS
 EVALUATION, TRAINING = 'eval/return', 'rollout/return'
 FINISHED = 'finished'
 # The columns of final returns, and their names in summary.json.
@@ -40,6 +40,7 @@ class Result(NamedTuple):
     status: 'finished', or how far the run is and why it does not count.
     last: the last value of each column of numbers; nan if unknown.
     task: the environment.
+    evaluations: returns by the kind of actions, greedy or sampled.
     algorithm: label of all runs that differ only in task and seed.
   """
 
@@ -47,6 +48,7 @@ class Result(NamedTuple):
   status: str
   last: Mapping[str, float]
   task: str
+  evaluations: Mapping[str, Sequence[float]] = {}
   algorithm: str = ''
 
 
@@ -100,10 +102,23 @@ def _read(workdir: workdir_lib.Workdir) -> Result:
     for column, name in _RETURNS.items():
       value = summary.get(name, last.get(column))
       last[column] = math.nan if value is None else value
-    return Result(run, FINISHED, last, task)
+    return Result(run, FINISHED, last, task, _read_evaluations(workdir))
   status = summary.get('status', 'running, or killed')
   status += f', {last[FRAMES]:,.0f} of {total:,} frames'
   return Result(run, status, last, task)
+
+
+def _read_evaluations(
+  workdir: workdir_lib.Workdir,
+) -> Mapping[str, Sequence[float]]:
+  """Returns the newest returns of each kind of actions."""
+  path = workdir.path / 'evaluations.jsonl'
+  lines = path.read_bytes().splitlines() if path.exists() else []
+  try:
+    entries = [file_io.json_object(line) for line in lines]
+    return {x['actions']: [float(y) for y in x['returns']] for x in entries}
+  except (KeyError, TypeError, ValueError) as e:
+    raise ValueError(f'{path} is damaged ({e}); delete it.') from e
 
 
 def read_summary(workdir: workdir_lib.Workdir) -> Mapping[str, Any]:
@@ -233,8 +248,8 @@ class Study:
     return Scale(
       'normalised score',
       'for each task 0 is the worst and 1 the best final score of a run in '
-      'this report. So these figures compare the algorithms here, and mean '
-      'nothing beside those of another report.',
+      'this report. So these figures compare the algorithms here; do not '
+      'compare them with those of another report.',
       {task: self._extremes(task) for task in self.tasks},
       is_fixed=False,
     )

@@ -51,7 +51,7 @@ def profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
 
 
 def resample(scores: Scores, reps: int = REPS, seed: int = 0) -> Scores:
-  """Returns `reps` bootstrap samples: runs drawn anew within each task."""
+  """Returns `reps` bootstrap samples: runs are resampled within each task."""
   random = np.random.default_rng(seed)
   return [
     task[random.integers(len(task), size=(reps, len(task)))] for task in scores
@@ -64,7 +64,7 @@ def interval(values: np.ndarray) -> np.ndarray:
 
 
 def has_interval(scores: Scores) -> bool:
-  """Returns whether a bootstrap says anything: of one run it does not."""
+  """Returns whether every task has the two runs that a bootstrap needs."""
   return all(len(task) > 1 for task in scores)
 
 

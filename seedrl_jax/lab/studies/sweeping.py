@@ -1,7 +1,6 @@
 """Runs the trials of a grid as processes on this machine."""
 
 import collections
-import datetime
 import itertools
 import operator
 import os
@@ -18,8 +17,9 @@ from typing import NamedTuple
 import ml_collections
 
 from seedrl_jax.configs import base as base_config
+from seedrl_jax.lab import launching
 from seedrl_jax.lab.studies import commands, results
-from seedrl_jax.runtime import bound_child, progress
+from seedrl_jax.runtime import process, progress
 from seedrl_jax.runtime import workdir as workdir_lib
 
 _LOG = 'train.log'
@@ -121,6 +121,19 @@ class Trial(NamedTuple):
       )
 
 
+def make_trial(
+  folder: pathlib.Path,
+  program: str,
+  name: str,
+  base: ml_collections.ConfigDict,
+  config: ml_collections.ConfigDict,
+) -> Trial:
+  """Returns a run in `folder`; `base` is the configuration called `name`."""
+  changes = commands.flags(base, config)
+  arguments = commands.train(name, changes, str(folder))
+  return Trial(workdir_lib.Workdir(folder), config, program, arguments)
+
+
 def folder_name(config: ml_collections.ConfigDict, keys: Iterable[str]) -> str:
   """Returns what a run's folder is called: 'key=value,key=value'."""
   values = [f'{key}={operator.attrgetter(key)(config)}' for key in keys]
@@ -136,15 +149,9 @@ class Sweep:
   """
 
   def __init__(
-    self,
-    trials: Sequence[Trial],
-    launch: pathlib.Path,
-    parallel: int,
-    line: progress.ProgressLine,
+    self, trials: Sequence[Trial], parallel: int, line: progress.ProgressLine
   ):
-    """`launch` is the folder of the trials' programs."""
     self._trials = trials
-    self._launch_folder = launch
     self._shares = shares(sorted(os.sched_getaffinity(0)), parallel)
     self._line = line
     self._running: dict[int, tuple[Trial, subprocess.Popen[bytes]]] = {}
@@ -163,8 +170,7 @@ class Sweep:
   def run(self) -> None:
     """Runs the unfinished trials, until all have ended."""
     waiting = collections.deque(t for t in self._trials if not t.is_finished())
-    self._left_at_start, self._start = self._frames_left(), time.monotonic()
-    has_told = False
+    has_terminated = False
     while self._running or waiting:
       for slot in {*range(len(self._shares))} - {*self._running}:
         if waiting and not self.is_stopping:
@@ -173,12 +179,12 @@ class Sweep:
           self._shown = 0.0
       self._show()
       time.sleep(_POLL_SECONDS)
-      if self.is_stopping and not has_told:
+      if self.is_stopping and not has_terminated:
         # They save a last checkpoint.
         for _, running in self._running.values():
           running.terminate()
         waiting.clear()
-        has_told = True
+        has_terminated = True
       for slot, (trial, running) in list(self._running.items()):
         if running.poll() is not None:
           del self._running[slot]
@@ -193,16 +199,10 @@ class Sweep:
       share = f'{_GPU_SHARE / len(self._shares):.3f}'
       environment.setdefault('XLA_PYTHON_CLIENT_MEM_FRACTION', share)
     with trial.log.open('ab') as log:
-      return subprocess.Popen(
-        [
-          sys.executable,
-          bound_child.__file__,
-          str(os.getpid()),
-          self._shares[slot],
-          sys.executable,
-          str(self._launch_folder / f'{trial.program}.py'),
-          *trial.arguments,
-        ],
+      return launching.start(
+        trial.program,
+        trial.arguments,
+        self._shares[slot],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=log,
@@ -219,13 +219,6 @@ class Sweep:
     self.failed[trial.name] = f'{why}, see {trial.log}'
     self._line.say(f'{trial.name}: {self.failed[trial.name]}')
 
-  def _frames_left(self) -> float:
-    return sum(
-      max(0.0, trial.config.total_env_frames - trial.frames())
-      for trial in self._trials
-      if trial.name not in self.failed and not trial.is_finished()
-    )
-
   def _show(self) -> None:
     """Shows the progress, if it is time to."""
     now, is_live = time.monotonic(), sys.stdout.isatty()
@@ -240,12 +233,27 @@ class Sweep:
       frames = progress.format_count(trial.frames())
       total = progress.format_count(trial.config.total_env_frames)
       parts.append(f'{trial.name}: {frames}/{total} frames')
-    left = self._frames_left()
-    trained = self._left_at_start - left
-    if left and trained > 0:
-      seconds = (now - self._start) * left / trained
-      parts.append(f'about {datetime.timedelta(seconds=round(seconds))} left')
     self._line.update(' | '.join(parts))
+
+
+def run(
+  folder: workdir_lib.Workdir,
+  trials: Sequence[Trial],
+  parallel: int,
+  line: progress.ProgressLine,
+) -> Sweep:
+  """Runs the unfinished trials in a folder; returns the sweep at its end.
+
+  A second sweep of the folder cannot start meanwhile. Signals stop this one.
+
+  Raises:
+    OSError, ValueError: if the folder cannot be used.
+  """
+  with folder.acquire(line.say):
+    sweep = Sweep(trials, parallel, line)
+    process.on_stop(sweep.stop)
+    sweep.run()
+  return sweep
 
 
 def shares(processors: Sequence[int], parallel: int) -> list[str]:

@@ -26,7 +26,6 @@ def test_work_that_fails_has_a_reason_and_the_next_is_done():
       with pytest.raises(accelerator.NotMeasured, match=reason):
         session.do(lambda error=error: _raise(error))
     assert session.do(lambda: 1) == 1
-    assert list(session.rows(iter([{'a': '1'}]))) == [{'a': '1'}]
 
 
 def test_late_work_is_left_and_none_is_begun_after_it():
@@ -48,26 +47,19 @@ def _cases(**values):
 def _measure(capsys, seconds, cases):
   """Returns the printed rows, by their first two cells."""
   windows = timing.Windows(2, 0.01)
-  acting = {'resnet, 4': cases[0].config}
   with accelerator.Session(seconds) as session:
-    accelerator.measure(session, cases, acting, windows, windows)
+    accelerator.measure(session, cases, windows, windows)
   lines = capsys.readouterr().out.splitlines()
   cells = [line.strip('| ').split(' | ') for line in lines]
   return {tuple(row[:2]): row[2:] for row in cells}
 
 
-def test_measures_programs_a_profile_and_runs(capsys):
+def test_measures_stages_and_runs(capsys):
   (case,) = _cases()
   streams = {'streams': lambda *_: _raise(OSError('No room.'))}
   bad = case._replace(name='free_resnet 5', **streams)
   found = _measure(capsys, _LONG, [case, bad])
-  for name in (
-    ('resnet', 'update'),
-    ('resnet', 'publish'),
-    ('resnet, 4', 'act 4'),
-  ):
-    assert name in found
-  assert {name[0] for name in found} >= {'program', 'operation', 'idle'}
+  assert ('stage alone', 'steps/s, median (min–max)') in found
   frames = found['free_resnet 4', '4'][6]
   assert float(frames.replace(',', '')) > 0
   assert found['free_resnet 5', '-'][-1] == 'OSError: No room.'
@@ -81,8 +73,6 @@ def test_measures_programs_a_profile_and_runs(capsys):
 def test_without_time_nothing_is_begun_and_all_is_named(capsys):
   found = _measure(capsys, 0.0, _cases())
   late = accelerator.OUT_OF_TIME
-  assert ('resnet', late) in found and ('resnet, 4', late) in found
-  assert (late,) in found
   assert found['free_resnet 4', '-'][-1] == late
 
 

@@ -4,13 +4,13 @@ import threading
 
 import pytest
 
+from seedrl_jax.lab import launching
 from seedrl_jax.lab.benchmarks import actors, timing
 from tests import runs
 from tests.patience import PATIENCE
 
 _ENV = runs.tiny().env
 _WINDOWS = timing.Windows(2, 0.05)
-# Seconds until a hanging test fails.
 
 
 @pytest.fixture(autouse=True)
@@ -23,9 +23,8 @@ def program_fixture(tmp_path, monkeypatch):
   """Makes the program that runs in place of an actor."""
 
   def write(text: str) -> None:
-    path = tmp_path / 'actor.py'
-    path.write_text(text)
-    monkeypatch.setattr(actors, '_ACTOR', path)
+    (tmp_path / 'actor.py').write_text(text)
+    monkeypatch.setattr(launching, 'LAUNCH', tmp_path)
 
   return write
 

@@ -66,9 +66,10 @@ def _proposals(config, inference=1, training=1, processors=(0, 1, 2, 3)):
     training=(1,) * training,
     shared=inference == training == 1,
   )
-  machine = knobs.Machine(config, topology, processors, 100.0, 300.0, True)
+  num_envs = config.env.num_envs
+  run = knobs.Run(config, num_envs, topology, processors, 100.0, 300.0, True)
   return {
-    knob.propose.__name__.removeprefix('_'): knob.propose(config, machine)
+    knob.propose.__name__.removeprefix('_'): knob.propose(run)
     for knob in knobs._KNOBS
   }
 
@@ -135,8 +136,8 @@ def test_calls_and_streams_keep_their_share_of_the_environments():
 
 def test_environments_are_at_most_eight_times_the_first():
   config = runs.tiny(env__num_envs=16)
-  machine = knobs.Machine(runs.tiny(env__num_envs=4), None, (), 0, 0, False)
-  assert knobs._environments(config, machine) == [{'env.num_envs': 32}]
+  run = knobs.Run(config, 4, None, (), 0, 0, False)
+  assert knobs._environments(run) == [{'env.num_envs': 32}]
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax.configs import benchmark
-from seedrl_jax.lab.benchmarks import (
-  replay,
-  replay_clients,
-  replay_sequences,
-  timing,
-)
+from seedrl_jax.lab.benchmarks import replay, replay_clients, timing
 
 _WINDOWS = timing.Windows(2, 0.001)
 
@@ -41,14 +36,14 @@ def test_every_combination_is_measured(monkeypatch, server_python):
 
 @pytest.mark.usefixtures('server_python')
 def test_sequences_are_inserted_and_drawn(monkeypatch):
-  monkeypatch.setattr(replay_sequences, '_PERIOD', 50)
+  monkeypatch.setattr(replay, '_PERIOD', 50)
   config = benchmark.get_r2d2_load()
   config.env.num_envs = config.env.batch_size = config.batch_size = 4
   config.unroll_length = config.burn_in = 10
   config.topology.max_devices = 1
   config.replay.max_size, config.network.lstm_size = 64, 2
   config.network.head_hidden_size = 2
-  (row,) = replay_sequences.measure(config, _WINDOWS)
+  (row,) = replay.measure_sequences(config, _WINDOWS)
   assert all('(0' not in cell and cell != '0' for cell in row.values()), row
 
 
@@ -86,9 +81,8 @@ class _Client:
 def test_work_is_shared_by_the_streams(mode, inserted, sampled):
   client = _Client()
   blocks = [[np.full(3, i)] for i in range(2)]
-  figures = replay_clients.run(client, blocks, mode, streams=2, count=6)
+  assert replay_clients.run(client, blocks, mode, streams=2, count=6) > 0
   assert (client.inserted, client.sampled) == (inserted, sampled)
-  assert figures['seconds'] > 0
 
 
 def test_failure_does_not_wait_for_the_others():
@@ -113,7 +107,7 @@ def test_commands_are_answered_line_by_line(tmp_path, monkeypatch, capsys):
   lines = f'{json.dumps(command)}\n' * 2
   monkeypatch.setattr('sys.stdin', io.StringIO(lines))
   replay_clients.serve(_Client())
-  answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-  assert [set(a) for a in answers] == [{'seconds', 'cpu_seconds'}] * 2
+  answers = [float(line) for line in capsys.readouterr().out.splitlines()]
+  assert len(answers) == 2 and min(answers) > 0
   blocks = replay_clients.load(path)
   assert [array.shape for array in blocks[1]] == [(1,), (3,)]

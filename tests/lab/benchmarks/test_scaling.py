@@ -18,18 +18,13 @@ def test_three_training_devices_have_an_inference_device(
 
 
 def test_what_the_slowest_process_takes_counts():
-  one = scaling.Turn(5.0, 3.0, 10.0, 6.0, 1.0, 1.5, 0.5)
-  other = scaling.Turn(6.0, 2.0, 9.0, 8.0, 2.0, 0.5, 0.5)
-  turn = scaling.slowest([one, other])
-  assert turn == scaling.Turn(6.0, 3.0, 10.0, 8.0, 2.0, 1.5, 0.5)
-  assert turn.update == 0.0
+  turn = scaling.slowest([scaling.Turn(5.0, 10.0), scaling.Turn(6.0, 9.0)])
+  assert turn == scaling.Turn(6.0, 10.0)
   assert turn.overhead == pytest.approx(0.4)
-  assert turn.cpu_overhead == pytest.approx(5 / 8)
 
 
 def test_updates_of_two_processes_are_timed():
   config = runs.tiny(batch_size=1, env__num_envs=1, topology__max_devices=0)
   row = scaling.measure(config, scaling.Split(2, 2), 2)
   assert (row['devices'], row['processes']) == ('2', '2')
-  parts = 'cycle, ms', 'alone', 'coordinate', 'shard', 'publish'
-  assert all(float(row[part]) > 0 for part in parts)
+  assert all(float(row[part]) > 0 for part in ('cycle, ms', 'alone, ms'))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from seedrl_jax.lab import launching
 from seedrl_jax.lab.benchmarks import startup
 
 _PROGRAM = """
@@ -22,7 +23,7 @@ signal.pause()
 @pytest.fixture(name='program')
 def program_fixture(tmp_path, monkeypatch):
   path = tmp_path / 'train.py'
-  monkeypatch.setattr(startup, '_TRAIN', path)
+  monkeypatch.setattr(launching, 'LAUNCH', tmp_path)
   monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', 'elsewhere')
   return path
 

@@ -44,15 +44,3 @@ def test_watches_what_others_do_and_how_much_time_is_stolen(monkeypatch):
   # Nothing was done in the last window.
   result = timing.watch(lambda: next(counts), lambda: None, 3)
   assert result == timing.Timing(1.0, 0.5, 3.0, 0.0, stolen=0.25)
-
-
-def test_table_has_the_columns_of_its_rows(capsys):
-  timing.print_table({'case': str(i), 'steps/s': '1,000'} for i in range(2))
-  assert capsys.readouterr().out.split('\n') == [
-    '',
-    '| case | steps/s |',
-    '| --- | --- |',
-    '| 0 | 1,000 |',
-    '| 1 | 1,000 |',
-    '',
-  ]

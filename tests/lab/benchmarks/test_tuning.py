@@ -169,8 +169,8 @@ def test_flags_are_what_the_configuration_takes(monkeypatch):
 
 
 def test_a_small_run_is_tuned(monkeypatch):
-  knob = knobs_lib.Knob((), lambda config, machine: [{'env.num_envs': 6}], True)
-  bad = knobs_lib.Knob((), lambda config, machine: [{'env.num_envs': 0}])
+  knob = knobs_lib.Knob((), lambda run: [{'env.num_envs': 6}], True)
+  bad = knobs_lib.Knob((), lambda run: [{'env.num_envs': 0}])
   monkeypatch.setattr(knobs_lib, 'promising', lambda *args: [bad, knob])
   lines = []
   config = runs.tiny(total_env_frames=10**12)

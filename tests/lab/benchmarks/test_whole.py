@@ -93,8 +93,7 @@ def test_measures_the_whole_of_a_small_case(monkeypatch, capsys):
   config.topology.max_devices = 1
   case = whole.Case('small', config, environments.free_streams(config))
   stages = timing.Windows(2, 0.01)
-  before = whole.measure_stages(case, stages)
-  row = whole.measure(case, before, stages, timing.Windows(2, 0.05))
+  row = whole.measure(case, stages, timing.Windows(2, 0.05))
   assert list(row.values())[:3] == ['small', '8', 'embedded']
   for name in ('environments, steps/s', '+ inference', '+ training'):
     assert re.fullmatch(r'[\d,]+ \([\d,]+–[\d,]+\)', row[name])

@@ -11,8 +11,9 @@ from tests.lab.studies import study_runs
 
 def _row(workers, frames=100.0, seconds=50.0, solved=2, system='A3C'):
   cpu = workers * 5.0 * frames / 100
-  own = concurrent.Row(system, workers, 2, solved, frames, 10.0, seconds, cpu)
-  return own._replace(updates=200.0, staleness=0.5)
+  figures = (frames, 10.0, seconds, cpu, 200.0, 0.5)
+  median = concurrent.Run(system, workers, 0, True, *figures)
+  return concurrent.Row(system, workers, 2, solved, median)
 
 
 def test_steps_are_larger_where_workers_share_one_update():
@@ -67,8 +68,8 @@ def test_rows_are_medians_of_the_runs_that_reached_the_target():
     _run(1, solved=False),
   ])
   assert (row.system, row.workers, row.runs, row.solved) == ('A3C', 2, 3, 2)
-  assert (row.frames, row.seconds) == (200.0, 50.0)
-  assert none.solved == 0 and math.isnan(none.frames)
+  assert (row.median.frames, row.median.seconds) == (200.0, 50.0)
+  assert none.solved == 0 and math.isnan(none.median.frames)
 
 
 def test_report_has_tables_figure_and_runs(tmp_path):

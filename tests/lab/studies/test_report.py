@@ -34,6 +34,13 @@ def _folder(tmp_path_factory):
           env__id=task,
           optimizer__learning_rate=rate,
         )
+        entries = [
+          {'actions': 'greedy', 'returns': returns}
+          for returns in ([99.0], [seed + 4.0, seed + 5.0])
+        ]
+        text = '\n'.join(map(json.dumps, entries))
+        path = tmp_path / f'{rate},{task},{seed}/evaluations.jsonl'
+        path.write_text(text)
   failed = tmp_path / 'failed'
   study_runs.write(failed, [1.0], 'failed: x', env__id='Pong-v5')
   path = failed / 'versions.jsonl'
@@ -58,9 +65,12 @@ def test_report_has_tables_and_says_what_is_left_out(folder, text):
     line.split(' | ') for line in text.splitlines() if 'rate=0.1 ' in line
   ]
   # Scores are 4, 5, 6, 7 on both.
-  assert [row[2] for row in rows[:2]] == ['4', '4']
-  for cell in rows[0][3:]:
+  assert [row[2:6] for row in rows[:2]] == [
+    ['auto', '1000', '2.0 min', '4']
+  ] * 2
+  for cell in rows[0][6:9]:
     assert cell.startswith('5.500 [')
+  assert rows[0][9:] == ['6.00 ± 0.65', '– |']
   human = (np.mean(5.5 + 20.7) / 35.3 + (5.5 - 0.1) / 12) / 2
   assert rows[2][2].startswith(f'{human:.3f} [')
   assert 'optimality gap' in text
@@ -108,7 +118,7 @@ def test_unequal_runs_and_lacking_tasks_are_said(tmp_path):
 def test_one_task_has_no_table_over_tasks(tmp_path):
   study_runs.write(tmp_path / 'a', [1.0], num_eval_envs=0)
   text = _write(tmp_path)
-  assert '| 1 | 1.000 | 1.000 | 1.000 |' in text
+  assert '| 1 | 1.000 | 1.000 | 1.000 | – | – |' in text
   assert 'Final scores over' not in text
   assert 'final training return: the mean of the last 100' in text
 
@@ -147,7 +157,7 @@ def test_profile_and_curves_are_drawn(folder):
   titles = [axes.get_title() for axes in drawn['frames.png'].axes]
   assert titles == ['2 tasks', 'Boxing-v5', 'Pong-v5']
   axes = drawn['wall_clock.png'].axes[2]
-  assert axes.get_xlabel() == 'wall clock, seconds'
+  assert axes.get_xlabel() == 'wall clock, minutes'
   np.testing.assert_allclose(axes.lines[1].get_ydata()[-1], 9.5)
 
 
@@ -168,6 +178,11 @@ _ROW = f'{_HEAD}\n1,1000,60,'
         f'{{"env_frames": {10**400}}}',
       ],
       r'summary\.json is damaged',
+    ),
+    (
+      'evaluations.jsonl',
+      ['x', '[]', '{}', '{"actions": "greedy", "returns": 1}', '\udcff'],
+      r'evaluations\.jsonl is damaged',
     ),
     (
       'versions.jsonl',
@@ -204,6 +219,7 @@ _ROW = f'{_HEAD}\n1,1000,60,'
 )
 def test_odd_files_are_one_sentence(tmp_path, name, texts, sentence):
   study_runs.write(tmp_path, [1.0])
+  (tmp_path / 'evaluations.jsonl').touch()
   good = (tmp_path / name).read_bytes()
   for text in texts:
     (tmp_path / name).write_bytes(text.encode(errors='surrogateescape'))

@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from seedrl_jax.configs import vtrace_catch
+from seedrl_jax.lab import launching
 from seedrl_jax.lab.studies import sweeping
 from seedrl_jax.runtime import progress, workdir
 from tests import runs
@@ -34,6 +35,11 @@ elif how == 'finish':
   summary = {'status': 'finished', 'env_frames': 1000}
   (folder / 'summary.json').write_text(json.dumps(summary))
 """
+
+
+@pytest.fixture(autouse=True)
+def launch_fixture(tmp_path, monkeypatch):
+  monkeypatch.setattr(launching, 'LAUNCH', tmp_path)
 
 
 def _trial(folder, name: str, how: str) -> sweeping.Trial:
@@ -61,7 +67,7 @@ def _sweep(
   trials = [_trial(folder, f'{how}{i}', how) for i, how in enumerate(hows)]
   out = io.StringIO()
   line = progress.ProgressLine(out)
-  return sweeping.Sweep(trials, folder, parallel, line), out
+  return sweeping.Sweep(trials, parallel, line), out
 
 
 def test_grid_is_the_product_with_seeds_fastest():
@@ -167,9 +173,11 @@ def test_a_stop_ends_those_that_run_and_starts_no_more(tmp_path):
 
 _SWEEP = """
 import pathlib, sys
+from seedrl_jax.lab import launching
 from tests.lab.studies import test_sweeping
 
-test_sweeping._sweep(pathlib.Path(sys.argv[1]), 'wait')[0].run()
+launching.LAUNCH = pathlib.Path(sys.argv[1])
+test_sweeping._sweep(launching.LAUNCH, 'wait')[0].run()
 """
 
 

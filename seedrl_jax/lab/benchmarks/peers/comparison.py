@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import timing, whole
 from seedrl_jax.lab.benchmarks.peers import library, settings
 from seedrl_jax.runtime import process
@@ -32,7 +33,7 @@ class Task(NamedTuple):
   """What to compare.
 
   Attributes:
-    target: mean return to learn to; None: steps per second are compared.
+    target: mean return to reach; None compares steps per second.
     limit: seconds to learn that in.
     turns: runs of each side; the seed of the nth is n.
   """
@@ -53,16 +54,9 @@ class Side(NamedTuple):
   choice: dict[str, Any]
 
 
-class _Ran(NamedTuple):
-  """A client's answer."""
-
-  figures: Sequence[float]
-  version: str
-
-
 def measure(
   task: Task, peers: Sequence[str], python: str
-) -> Iterator[dict[str, str]]:
+) -> Iterator[tables.Row]:
   """Runs all sides alternately; yields a table row for each peer.
 
   Args:
@@ -88,8 +82,7 @@ def measure(
         pairs[name].append((ours, theirs))
         _say(f'{task.name}: {name}', theirs)
   for name in peers:
-    side, why = sides.get(name), failed.get(name)
-    yield _row(task, name, side, pairs[name], why)
+    yield _row(task, name, sides.get(name), pairs[name], failed.get(name))
 
 
 @contextlib.contextmanager
@@ -103,43 +96,54 @@ def _noting(name: str, failed: dict[str, str]) -> Iterator[None]:
 
 
 def _prepare(task: Task, name: str, python: str) -> Side:
-  """Installs a peer and tries all choices."""
+  """Installs a peer and tries all choices; returns the fastest."""
   peer = library.PEERS[name]
   command = library.install(name, python)
-  given = _settings(task, name)
   windows = task.windows._replace(number=1)
-  given |= {'target': None, 'windows': list(windows)}
-  best, highest = None, 0.0
+  client_settings = _settings(task, name) | {
+    'target': None,
+    'windows': list(windows),
+  }
+  rates: list[float] = []
   for choice in peer.choices:
-    (rate,), version = _call(command, peer.path, given | choice, _PATIENCE)
+    (rate,), version = _call(
+      command, peer.path, client_settings | choice, _PATIENCE
+    )
     _say(f'{task.name}: {name}, {_describe(choice)}', rate)
-    if best is None or rate > highest:
-      best, highest = Side(command, version, choice), rate
-  assert best is not None
-  return best
+    rates.append(rate)
+  return Side(command, version, peer.choices[rates.index(max(rates))])
 
 
 def _settings(task: Task, name: str) -> dict[str, Any]:
-  given = settings.make(task.config, task.windows)
+  client_settings = settings.make(task.config, task.windows)
   if task.target is None:
-    return given
+    return client_settings
   learning = library.PEERS[name].learning
-  return given | learning | {'target': task.target, 'limit': task.limit}
+  return (
+    client_settings | learning | {'target': task.target, 'limit': task.limit}
+  )
 
 
 def _time_theirs(task: Task, name: str, side: Side, seed: int) -> float:
-  given = _settings(task, name) | side.choice | {'seed': seed}
+  client_settings = _settings(task, name) | side.choice | {'seed': seed}
   number, seconds, warm_up = task.windows
   busy = task.limit if task.target else number * seconds + warm_up
   path = library.PEERS[name].path
-  figures = _call(side.command, path, given, busy + _PATIENCE).figures
+  figures, _ = _call(side.command, path, client_settings, busy + _PATIENCE)
   return statistics.median(figures) if figures else math.inf
 
 
 def _call(
-  command: Sequence[str], client: str, given: Mapping[str, Any], timeout: float
-) -> _Ran:
-  """Runs a client; raises `library.PeerFailed`."""
+  command: Sequence[str],
+  client: str,
+  client_settings: Mapping[str, Any],
+  timeout: float,
+) -> tuple[Sequence[float], str]:
+  """Runs a client; returns its figures and its library's version.
+
+  Raises:
+    library.PeerFailed: with the last line of its output.
+  """
   inherited = {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
   # Libraries write into the current folder.
   with (
@@ -157,7 +161,7 @@ def _call(
     ) as running,
   ):
     try:
-      running.communicate(json.dumps(given), timeout)
+      running.communicate(json.dumps(client_settings), timeout)
     except subprocess.TimeoutExpired as e:
       raise library.PeerFailed(f'it did not end within {timeout:g} s') from e
     finally:
@@ -167,7 +171,8 @@ def _call(
     if running.returncode:
       log.seek(0)
       raise library.PeerFailed(log.read().rstrip().rpartition('\n')[2])
-    return _Ran(**json.loads(pathlib.Path(folder, 'result.json').read_text()))
+    result = json.loads(pathlib.Path(folder, 'result.json').read_text())
+    return result['figures'], result['version']
 
 
 def _time_ours(task: Task, seed: int) -> float:
@@ -191,7 +196,7 @@ def _row(
   side: Side | None,
   pairs: Sequence[tuple[float, float]],
   why: str | None,
-) -> dict[str, str]:
+) -> tables.Row:
   """Returns a table row; a ratio above 1 is in the system's favour."""
   row = {
     'case': task.name,
@@ -205,22 +210,13 @@ def _row(
   if pairs:
     ours, theirs = zip(*pairs, strict=True)
     ratios = [b / a if task.target else a / b for a, b in pairs]
-    row |= {
-      'ours': _summary(ours, 0 if task.target is None else 1),
-      'its': _summary(theirs, 0 if task.target is None else 1),
-      'ratio': _summary(ratios, 1),
-    }
+    digits = 1 if task.target else 0
+    row['ours'] = tables.spread(ours, digits)
+    row['its'] = tables.spread(theirs, digits)
+    row['ratio'] = tables.spread(ratios, 1)
   if side and not why:
     row['its fastest, or what failed'] = _describe(side.choice)
   return row
-
-
-def _summary(figures: Sequence[float], digits: int) -> str:
-  """Returns 'median (min–max)'."""
-  low, middle, high = (
-    f'{f(figures):,.{digits}f}' for f in (min, statistics.median, max)
-  )
-  return f'{middle} ({low}–{high})'
 
 
 def _describe(choice: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ _TORCH = 'torch==2.13.0'
 
 
 class PeerFailed(RuntimeError):
-  """A peer cannot be installed, or its run failed; says why in a line."""
+  """A peer cannot be installed, or its run failed; the message is one line."""
 
 
 class Peer(NamedTuple):
@@ -25,7 +25,7 @@ class Peer(NamedTuple):
 
   Attributes:
     client: name of its file.
-    package: what is imported.
+    package: name to import.
     requirement: package and version to install.
     choices: settings of which it gets the faster ones.
     learning: settings with which it learns CartPole-v1.
@@ -79,7 +79,7 @@ PEERS = {
 
 
 def select(names: Sequence[str], agent: str) -> Sequence[str]:
-  """Returns the peers to run, all that can unless `names` says which.
+  """Returns the peers to run: those in `names`, or all that support `agent`.
 
   Args:
     agent: the system's; only Stable-Baselines3 has those other than V-trace.

@@ -36,14 +36,14 @@ def make(
     'limit': 0.0,
   }
   # Of Stable-Baselines3.
-  own: dict[str, Any] = {'vtrace': _vtrace, 'ppo': _ppo, 'sac': _sac}[
+  baselines: dict[str, Any] = {'vtrace': _vtrace, 'ppo': _ppo, 'sac': _sac}[
     config.agent
   ](config)
-  own['arguments'] |= {
+  baselines['arguments'] |= {
     'learning_rate': optimizer.learning_rate,
     'gamma': loss.discount,
   }
-  return common | own
+  return common | baselines
 
 
 def _network(config: ml_collections.ConfigDict) -> dict[str, Any]:

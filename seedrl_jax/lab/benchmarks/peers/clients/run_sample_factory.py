@@ -66,7 +66,7 @@ class Measure(runner_lib.AlgoObserver):
 
 def _config(settings: dict[str, Any]) -> Any:
   minibatch = settings['unroll_length'] * settings['batch_size']
-  given = {
+  options = {
     'env': 'pool',
     'experiment': 'run',
     'train_dir': os.getcwd(),
@@ -93,13 +93,13 @@ def _config(settings: dict[str, Any]) -> Any:
     'train_for_env_steps': 10**12,
     'save_every_sec': 10**6,
   }
-  command = [f'--{name}={value}' for name, value in given.items()]
+  command = [f'--{name}={value}' for name, value in options.items()]
   parser, _ = arguments.parse_sf_args(command)
   return arguments.parse_full_cfg(parser, command)
 
 
-def _make(settings: dict[str, Any], *given: Any, **unused: Any) -> Vector:
-  *_, config = given
+def _make(settings: dict[str, Any], *positional: Any, **unused: Any) -> Vector:
+  *_, config = positional
   return Vector(settings, config)
 
 

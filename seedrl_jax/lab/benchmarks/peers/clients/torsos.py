@@ -30,13 +30,13 @@ class Torso(nn.Module):
 def _convolutions(
   layers: Sequence[Sequence[int]], shape: Sequence[int]
 ) -> tuple[list[nn.Module], int]:
-  """Returns the layers, and the size of what they make."""
+  """Returns the layers and the size of their output."""
   if not layers:
     return [], shape[-1]
-  made: list[nn.Module] = []
+  modules: list[nn.Module] = []
   channels, height, width = shape
   for filters, kernel, stride in layers:
-    made += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU()]
+    modules += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU()]
     height, width = ((n - kernel) // stride + 1 for n in (height, width))
     channels = filters
-  return [*made, nn.Flatten()], channels * height * width
+  return [*modules, nn.Flatten()], channels * height * width

@@ -8,13 +8,7 @@ import pytest
 
 from seedrl_jax.agents import base as agents
 from seedrl_jax.configs import r2d2_cartpole, vtrace_atari, vtrace_cartpole
-from seedrl_jax.lab import programs
-from seedrl_jax.lab.planning import (
-  bounds,
-  hlo,
-  report,
-  targets,
-)
+from seedrl_jax.lab.planning import bounds, hlo, programs, report, targets
 from seedrl_jax.run import setup as setup_lib
 
 _TARGET = targets.Target('v5e', (2, 2))
@@ -118,7 +112,7 @@ def test_ceilings_of_each_split_that_divides_the_batch():
 def test_a_program_takes_as_long_as_its_scarcest_resource(
   flops, flops32, size, operations, seconds, reason
 ):
-  traffic = hlo.Traffic(size, 0, 0, operations, {})
+  traffic = hlo.Traffic(size, operations, {})
   compiled = programs.Compiled(
     'update', 1, 1.0, flops, flops32, traffic, 0, 0, None
   )

@@ -34,7 +34,7 @@ class Compiled(NamedTuple):
     memory: bytes while it runs, with its arguments and its code.
     temporary: bytes of `memory` for intermediate results.
     donated: bytes that the results take over from arguments, and that they
-      should; None: none are meant to.
+      should; None if none are meant to.
   """
 
   name: str
@@ -202,7 +202,7 @@ def _publishing(setup: setup_lib.Setup) -> Compiled:
   It is no program: the bytes are read once and written once.
   """
   size = _bytes(setup.agent.params_shapes())
-  traffic = hlo.Traffic(2 * size, 0, 0, 1, {'copy': 2 * size})
+  traffic = hlo.Traffic(2 * size, 1, {'copy': 2 * size})
   return Compiled(PUBLISH, 1, 0.0, 0, 0, traffic, size, 0, None)
 
 

@@ -1,0 +1,35 @@
+"""Tables in Markdown, and the figures in their cells."""
+
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+
+# A table's row: cells by column.
+Row = dict[str, str]
+
+
+def lines(rows: Iterable[Row]) -> Iterator[str]:
+  """Yields the lines of a table, each as soon as `rows` yields its row."""
+  for i, row in enumerate(rows):
+    if i == 0:
+      yield _line(row)
+      yield _line(['---'] * len(row))
+    yield _line(row.values())
+
+
+def _line(cells: Iterable[str]) -> str:
+  return f'| {" | ".join(cells)} |'
+
+
+def show(rows: Iterable[Row]) -> None:
+  """Prints a table, each row as soon as `rows` yields it."""
+  print()
+  for line in lines(rows):
+    print(line, flush=True)
+
+
+def spread(figures: Sequence[float], digits: int = 0) -> str:
+  """Returns 'median (min–max)'."""
+  low, median, high = (
+    f'{f(figures):,.{digits}f}' for f in (min, statistics.median, max)
+  )
+  return f'{median} ({low}–{high})'
