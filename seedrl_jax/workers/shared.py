@@ -17,7 +17,7 @@ from seedrl_jax.workers import flat
 from seedrl_jax.workers import memory as memory_lib
 
 # Seconds between two tries to take the lock.
-_LOCK_SECONDS = 2e-4
+_LOCK_SECONDS = 5e-5
 
 
 class Snapshot(NamedTuple):
