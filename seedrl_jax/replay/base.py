@@ -172,6 +172,7 @@ class Table(abc.ABC):
   """The common part of queues and replays; any thread may call it."""
 
   config: table_configs.TableConfig
+  block_width: int
 
   @abc.abstractmethod
   def allocate(self) -> Block:
@@ -192,7 +193,6 @@ class Table(abc.ABC):
       ValueError: if the priorities are bad.
     """
 
-  @abc.abstractmethod
   def sampler(
     self, batch_size: int, num_blocks: int | None = None
   ) -> TrajectorySampler:
@@ -205,6 +205,13 @@ class Table(abc.ABC):
     Raises:
       ValueError: if the table cannot give such batches.
     """
+    count = self.config.num_blocks(batch_size, num_blocks, self.block_width)
+    return self._make_sampler(batch_size, count)
+
+  @abc.abstractmethod
+  def _make_sampler(
+    self, batch_size: int, num_blocks: int
+  ) -> TrajectorySampler: ...
 
 
 class Queue(Table):
@@ -221,8 +228,7 @@ class Replay(Table):
     Draws may use the old priorities until `flush`. Keys that have left the
     table are ignored; of a repeated key the last priority counts.
 
-    Raises:
-      ValueError: if priorities are negative or not finite.
+    Raises ValueError if priorities are negative or not finite.
     """
 
 
@@ -272,9 +278,8 @@ class TrajectoryStore(abc.ABC):
     Call it before writers and samplers start. This store's rules stay; if
     `max_size` is smaller than what was saved, the newest unrolls are kept.
 
-    Raises:
-      CheckpointError: if it cannot be read or does not fit; the table that
-        failed is empty, those not yet read are unchanged.
+    Raises CheckpointError if it cannot be read or does not fit; the table that
+    failed is empty, those not yet read are unchanged.
     """
 
   @abc.abstractmethod

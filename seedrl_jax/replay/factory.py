@@ -62,19 +62,23 @@ def _choose_server(
 ) -> store.MakeLocation | None:
   """Returns a maker of the Reverb server; None for the embedded store."""
   _check_backend(config)
-  chosen, address = config.replay.backend, config.replay.address
+  address, patience = config.replay.address, config.replay.patience
   if _is_embedded(config, table):
     return None
-  patience = config.replay.patience
   if address:
-    _check_address(address)
+    host, _, port = address.rpartition(':')
+    if not host or not port.isdecimal():
+      raise ValueError(
+        f'--config.replay.address={address}: must be host:port, as in '
+        '127.0.0.1:8000.'
+      )
     return lambda rules: server_location.ExternalServer(
       address, rules, patience
     )
   try:
     python = environment.ensure()
   except environment.EnvironmentUnavailable as e:
-    if chosen == 'reverb':
+    if config.replay.backend == 'reverb':
       raise ValueError(f'--config.replay.backend=reverb: {e}') from e
     if config.actors.local_inference:
       raise ValueError(f'--config.actors.local_inference=True: {e}') from e
@@ -125,12 +129,3 @@ def _is_embedded(
   # A client in Python takes about a millisecond to read an item.
   has_single_steps = config.unroll_length == 1
   return (is_queue or has_single_steps) and not needs_reverb
-
-
-def _check_address(address: str) -> None:
-  host, _, port = address.rpartition(':')
-  if not host or not port.isdecimal():
-    raise ValueError(
-      f'--config.replay.address={address}: must be host:port, as in '
-      '127.0.0.1:8000.'
-    )

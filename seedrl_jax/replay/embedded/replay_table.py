@@ -43,18 +43,17 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
     self._batch_size = 0
     self._clear()
 
-  def sampler(
-    self, batch_size: int, num_blocks: int | None = None
-  ) -> base.TrajectorySampler:
-    count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
-    width = batch_size // count
+  def _make_sampler(
+    self, batch_size: int, num_blocks: int
+  ) -> tables.EmbeddedSampler:
+    width = batch_size // num_blocks
     with self._lock:
       if width not in self._pools:
         self._pools[width] = blocks.BlockPool(self._layout, width)
       self._batch_size = max(self._batch_size, batch_size)
       self._limiter.widen(batch_size)
       self._wake()
-    return tables.EmbeddedSampler(self, batch_size, count)
+    return super()._make_sampler(batch_size, num_blocks)
 
   def insert(
     self, block: base.Block, priorities: np.ndarray | None = None
@@ -159,14 +158,14 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
   def _load(self, reader: checkpoints.ArchiveReader) -> None:
     self._clear()
     meta = reader.meta[self.config.name]
-    keys, priorities, times_sampled = (
-      reader.array(self._member(name), types.ArraySpec((), np.dtype(dtype)))
-      for name, dtype in (
-        ('keys', np.uint64),
-        ('priorities', np.float64),
-        ('times_sampled', np.int64),
-      )
-    )
+
+    def column(name: str, dtype: type) -> np.ndarray:
+      spec = types.ArraySpec((), np.dtype(dtype))
+      return reader.array(self._member(name), spec)
+
+    keys = column('keys', np.uint64)
+    priorities = column('priorities', np.float64)
+    times_sampled = column('times_sampled', np.int64)
     skip = max(0, len(keys) - self.config.max_size)
     places = self._index.restore(keys[skip:])
     for leaf, spec in enumerate(self._layout.specs):

@@ -39,17 +39,14 @@ class EmbeddedTable(base.Table):
         f'{pool.width} unrolls must fit in; raise it.'
       )
     self.config = config
+    self.block_width = pool.width
     self._layout = layout
     self._pool = pool
     # Held for every change.
     self._lock = threading.Lock()
-    name = config.name
-    self._writers = fair_queue.FairQueue(
-      self._lock, f'insert into table {name}'
-    )
-    self._samplers = fair_queue.FairQueue(
-      self._lock, f'sample from table {name}'
-    )
+    name = f'table {config.name}'
+    self._writers = fair_queue.FairQueue(self._lock, f'insert into {name}')
+    self._samplers = fair_queue.FairQueue(self._lock, f'sample from {name}')
 
   def allocate(self) -> base.Block:
     return self._pool.take()
@@ -73,6 +70,11 @@ class EmbeddedTable(base.Table):
     with self._lock:
       self._writers.close()
       self._samplers.close()
+
+  def _make_sampler(
+    self, batch_size: int, num_blocks: int
+  ) -> 'EmbeddedSampler':
+    return EmbeddedSampler(self, batch_size, num_blocks)
 
   @abc.abstractmethod
   def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
@@ -134,12 +136,6 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
       self._blocks.append(block)
       self._inserts += block.width
       self._wake()
-
-  def sampler(
-    self, batch_size: int, num_blocks: int | None = None
-  ) -> base.TrajectorySampler:
-    count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
-    return EmbeddedSampler(self, batch_size, count)
 
   def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
     with self._lock:

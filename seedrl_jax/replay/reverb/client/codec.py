@@ -110,8 +110,7 @@ def decode_into(tensor: Tensor, out: np.ndarray, offset: int = 0) -> None:
   `out` may have any strides; if it is contiguous and all rows are wanted, they
   are decompressed in place.
 
-  Raises:
-    ValueError: if shape or type do not fit, or the bytes are damaged.
+  Raises ValueError if shape or type do not fit, or the bytes are damaged.
   """
   shape, dtype = tensor.shape, tensor.dtype
   end = offset + out.shape[0]
@@ -167,8 +166,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 
   An integer of variable length has a value, any other field has content.
 
-  Raises:
-    ValueError: if the message is damaged.
+  Raises ValueError if the message is damaged.
   """
   position, end = 0, len(message)
   nothing = message[:0]

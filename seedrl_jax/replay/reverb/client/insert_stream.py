@@ -107,13 +107,9 @@ class InsertStream:
     does.
     """
     with self._lock:
-      pending = self._pending
-      awaited = list(pending)
+      awaited = set(self._pending)
       self._settled.wait_for(
-        lambda: (
-          self._error is not None
-          or not any(request in pending for request in awaited)
-        ),
+        lambda: self._error is not None or not awaited & self._pending.keys(),
         timeout,
       )
       if self._error is not None:
@@ -217,8 +213,7 @@ class InsertStream:
       # All may have been sampled meanwhile.
       if not entries:
         continue
-      for message in items.messages(
-        entries, held, request.keep, _REQUEST_BYTES
-      ):
-        self.bytes_sent += sum(len(part) for part in message)
+      messages = items.messages(entries, held, request.keep, _REQUEST_BYTES)
+      for message in messages:
+        self.bytes_sent += sum(map(len, message))
         yield message

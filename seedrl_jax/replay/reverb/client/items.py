@@ -77,9 +77,7 @@ def encode_chunk(columns: Sequence[np.ndarray]) -> Chunk:
   length = len(columns[0])
   data = reverb_pb2.ChunkData(
     chunk_key=random_key(),
-    sequence_range=reverb_pb2.SequenceRange(
-      episode_id=random_key(), start=0, end=length - 1
-    ),
+    sequence_range={'episode_id': random_key(), 'end': length - 1},
     data_tensors_len=len(columns),
     data_uncompressed_size=sum(column.nbytes for column in columns),
   )
@@ -98,10 +96,9 @@ def encode_chunk(columns: Sequence[np.ndarray]) -> Chunk:
 
 
 def _tensor_parts(tensor: codec.Tensor) -> list[codec.Buffer]:
-  shape = reverb_pb2.TensorShape()
+  head = reverb_pb2.Tensor(dtype=tensor.code)
   for length in tensor.shape:
-    shape.dim.add().size = length
-  head = reverb_pb2.Tensor(dtype=tensor.code, tensor_shape=shape)
+    head.tensor_shape.dim.add().size = length
   content = codec.field(_TENSOR_CONTENT, [tensor.content])
   return [head.SerializeToString(), *content]
 
@@ -109,7 +106,6 @@ def _tensor_parts(tensor: codec.Tensor) -> list[codec.Buffer]:
 def make_item(
   table: str, priority: float, columns: Sequence[ItemColumn]
 ) -> Item:
-  """Returns an item of these columns."""
   item = reverb_pb2.PrioritizedItem(
     key=random_key(), table=table, priority=priority
   )
@@ -175,11 +171,7 @@ class SampledColumn(NamedTuple):
 
 
 class DrawnItem(NamedTuple):
-  """A drawn item.
-
-  Attributes:
-    probability, table_size, priority: at the draw; the size is in items.
-  """
+  """An item, with its state at the draw; `table_size` is in items."""
 
   key: int
   probability: float
@@ -192,9 +184,6 @@ class Joiner:
   """Assembles samples from the entries of one stream."""
 
   def __init__(self) -> None:
-    self._start()
-
-  def _start(self) -> None:
     self._info = reverb_pb2.SampleInfo()
     self._chunks: dict[int, Sequence[codec.Tensor]] = {}
 
@@ -204,7 +193,7 @@ class Joiner:
     for number, _, entry in codec.fields(memoryview(message)):
       if number == _Response.ENTRIES_FIELD_NUMBER and self._add(entry):
         complete.append(self._join())
-        self._start()
+        self._chunks = {}
     return complete
 
   def _add(self, entry: memoryview) -> bool:
@@ -212,8 +201,7 @@ class Joiner:
     last = False
     for number, value, content in codec.fields(entry):
       if number == _Entry.DATA_FIELD_NUMBER:
-        key, tensors = _parse_chunk(content)
-        self._chunks[key] = tensors
+        self._chunks.update([_parse_chunk(content)])
       elif number == _Entry.INFO_FIELD_NUMBER:
         self._info = reverb_pb2.SampleInfo.FromString(bytes(content))
       elif number == _Entry.END_OF_SEQUENCE_FIELD_NUMBER:
@@ -229,12 +217,9 @@ class Joiner:
         tensor = self._chunks[s.chunk_key][s.index]
         slices.append(TensorSlice(tensor, s.offset, s.length))
       columns.append(SampledColumn(slices, column.squeeze))
+    item = info.item
     return DrawnItem(
-      key=info.item.key,
-      probability=info.probability,
-      table_size=info.table_size,
-      priority=info.item.priority,
-      columns=columns,
+      item.key, info.probability, info.table_size, item.priority, columns
     )
 
 

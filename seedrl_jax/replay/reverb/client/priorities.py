@@ -25,9 +25,7 @@ class PriorityUpdater:
   def update(self, keys: np.ndarray, priorities: np.ndarray) -> None:
     """Queues priorities, float `[n]`, of keys, uint64 `[n]`.
 
-    Raises:
-      StoreClosed: if the connection was closed.
-      ReverbError: if an earlier call to the server failed.
+    Raises ReverbError if an earlier call to the server failed.
     """
     with self._lock:
       self._check()

@@ -115,11 +115,7 @@ class SampleStreams:
   def _run(self) -> None:
     try:
       connection_lib.serve_streams(
-        self._connection,
-        'SampleStream',
-        self._table,
-        self._closed,
-        self._serve,
+        self._connection, 'SampleStream', self._table, self._closed, self._serve
       )
     except BaseException as e:
       with self._lock:

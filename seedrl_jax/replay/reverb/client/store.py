@@ -63,16 +63,9 @@ class ReverbStore(base.TrajectoryStore):
       undo.callback(self._workers.shutdown)
       self.location = make_location(rules)
       undo.callback(self.location.close)
-      self._make_tables(configs)
       self._infos = self.location.link.server_info()
       undo.pop_all()
-
-  @property
-  def address(self) -> str:
-    return self.location.link.address
-
-  def _make_tables(self, configs: Sequence[table_configs.TableConfig]) -> None:
-    pools = blocks.make_pools(self._layout, configs, self._block_width)
+    pools = blocks.make_pools(self._layout, configs, block_width)
     shared = tables.Shared(self.location.link, self._layout, self._workers.map)
     for config in configs:
       name, pool = config.name, pools[config.name]
@@ -80,6 +73,10 @@ class ReverbStore(base.TrajectoryStore):
         self._tables[name] = tables.ReverbQueue(config, shared, pool)
       else:
         self._tables[name] = tables.ReverbReplay(config, shared, pool)
+
+  @property
+  def address(self) -> str:
+    return self.location.link.address
 
   @property
   def bytes_sent(self) -> int:

@@ -1,5 +1,6 @@
 """The tables of a store on a Reverb server, which keeps their rules."""
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -49,6 +50,7 @@ class ReverbTable(base.Table):
     unrolls_per_item: int,
   ):
     self.config = config
+    self.block_width = pool.width
     self._shared = shared
     self._pool = pool
     self._encode = encode
@@ -119,7 +121,7 @@ class ReverbTable(base.Table):
       sampler.streams.close()
     self._inserts.close()
 
-  def _make_sampler(
+  def _start_sampler(
     self,
     decoder: unroll_items.Decoder,
     num_streams: int,
@@ -146,26 +148,21 @@ class ReverbQueue(ReverbTable, base.Queue):
     pool: blocks.BlockPool,
   ):
 
-    def encode(
-      block: base.Block, priorities: np.ndarray, mapper: unroll_items.Mapper
-    ) -> items.Encoded:
-      del priorities
-      time_major = shared.layout.time_major
-      return unroll_items.encode_block(time_major, config.name, block, mapper)
-
+    encode = functools.partial(
+      unroll_items.encode_block, shared.layout.time_major, config.name
+    )
     _, in_flight = server_rules.queue_blocks(config, pool.width)
     super().__init__(config, shared, pool, encode, in_flight, pool.width)
 
-  def sampler(
-    self, batch_size: int, num_blocks: int | None = None
-  ) -> base.TrajectorySampler:
-    count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
+  def _make_sampler(
+    self, batch_size: int, num_blocks: int
+  ) -> sampler_lib.Sampler:
     decoder = unroll_items.BlockDecoder(
-      self._shared.layout, batch_size, count, self._shared.mapper
+      self._shared.layout, batch_size, num_blocks, self._shared.mapper
     )
     # Several streams would not keep the order. What arrives is acknowledged, so
     # that it is not sent again after a loss.
-    return self._make_sampler(decoder, 1, self._inserts.acknowledge)
+    return self._start_sampler(decoder, 1, self._inserts.acknowledge)
 
 
 class ReverbReplay(ReverbTable, base.Replay):
@@ -184,24 +181,22 @@ class ReverbReplay(ReverbTable, base.Replay):
     self._updater = priorities_lib.PriorityUpdater(shared.link, config.name)
     self._has_priorities = config.sampler == 'prioritized'
 
-  def sampler(
-    self, batch_size: int, num_blocks: int | None = None
-  ) -> base.TrajectorySampler:
-    count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
+  def _make_sampler(
+    self, batch_size: int, num_blocks: int
+  ) -> sampler_lib.Sampler:
     decoder = unroll_items.UnrollDecoder(
       self._shared.layout,
       batch_size,
-      count,
+      num_blocks,
       self._shared.mapper,
       self.update_priorities,
     )
-    return self._make_sampler(decoder, _REPLAY_STREAMS, lambda keys: None)
+    return self._start_sampler(decoder, _REPLAY_STREAMS, lambda keys: None)
 
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
     """See `Replay`; sent in a thread, unless nothing draws by them.
 
-    Raises:
-      ReverbError: if an earlier call to the server failed.
+    Raises ReverbError if an earlier call to the server failed.
     """
     checked = base.check_priorities(priorities, len(keys))
     if self._has_priorities:

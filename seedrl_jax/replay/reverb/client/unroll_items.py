@@ -34,16 +34,19 @@ _OVERLAP_BYTES = 1 << 12
 
 # Is `map`, or does the same in parallel.
 Mapper = Callable[..., Iterable[Any]]
-
-
 # Encodes a block, which may be written to again afterwards, and its priorities.
 Encode = Callable[[base.Block, np.ndarray, Mapper], items.Encoded]
 
 
 def encode_block(
-  time_major: Sequence[bool], table: str, block: base.Block, mapper: Mapper
+  time_major: Sequence[bool],
+  table: str,
+  block: base.Block,
+  priorities: np.ndarray,
+  mapper: Mapper,
 ) -> items.Encoded:
-  """Encodes a block as one item, for a queue."""
+  """Encodes a block as one item, for a queue, which has no priorities."""
+  del priorities
   steps: list[np.ndarray] = []
   rest: list[np.ndarray] = []
   for leaf, major in zip(block.leaves, time_major, strict=True):
@@ -66,17 +69,20 @@ class _Rows:
   """
 
   def __init__(self, layout: blocks.UnrollLayout):
-    majors = list(enumerate(layout.time_major))
-    self._steps = [i for i, major in majors if major]
-    self._others = [i for i, major in majors if not major]
-    specs = layout.specs
     self.num_steps = layout.num_steps
-    self.step = np.dtype([
-      (str(i), specs[i].dtype, specs[i].shape[1:]) for i in self._steps
-    ])
-    self.rest = np.dtype([
-      (str(i), specs[i].dtype, specs[i].shape) for i in self._others
-    ])
+    # Indices of leaves.
+    self._steps: list[int] = []
+    self._others: list[int] = []
+    step, rest = [], []
+    leaves = zip(layout.specs, layout.time_major, strict=True)
+    for i, (spec, major) in enumerate(leaves):
+      if major:
+        self._steps.append(i)
+        step.append((str(i), spec.dtype, spec.shape[1:]))
+      else:
+        self._others.append(i)
+        rest.append((str(i), spec.dtype, spec.shape))
+    self.step, self.rest = np.dtype(step), np.dtype(rest)
 
   def pack(self, block: base.Block) -> tuple[np.ndarray, np.ndarray]:
     """Returns bytes `[W, T + 1, step]` and `[W, 1, rest]` of a block."""
@@ -128,22 +134,25 @@ class UnrollEncoder:
     """See `Encode`."""
     env_ids = block.unroll.env_id.tolist()
     steps, rest = self._rows.pack(block)
-    made = list(
+    encoded = list(
       mapper(self._encode_unroll, env_ids, steps, rest, priorities.tolist())
     )
     keep: dict[int, items.Chunk] = {}
     if self._overlap:
-      for env_id, (_, tail) in zip(env_ids, made, strict=True):
+      for env_id, (_, tail) in zip(env_ids, encoded, strict=True):
         self._tails[env_id] = tail
     for _, slices in self._tails.values():
       keep.update((s.chunk.key, s.chunk) for s in slices)
-    return items.Encoded([item for item, _ in made], list(keep.values()))
+    return items.Encoded([item for item, _ in encoded], list(keep.values()))
 
   def _encode_unroll(
     self, env_id: int, steps: np.ndarray, rest: np.ndarray, priority: float
   ) -> tuple[items.Item, tuple[bytes, list[items.Slice]]]:
-    slices = self._head(env_id, steps)
     first, fresh = steps[: self._overlap], steps[self._overlap :]
+    # Slices that already hold the unroll's first steps, if any. Compares
+    # contents, as an environment that went away meanwhile starts anew.
+    contents, tail = self._tails.get(env_id, (None, []))
+    slices = list(tail) if contents == first.tobytes() else []
     # Cut after the overlap, so that a tail keeps no more than it needs.
     parts = [fresh] if slices or not self._overlap else [first, fresh]
     for part in parts:
@@ -154,15 +163,6 @@ class UnrollEncoder:
     columns = [items.ItemColumn(slices), items.ItemColumn([last])]
     item = items.make_item(self._table, priority, columns)
     return item, self._tail(steps, slices)
-
-  def _head(self, env_id: int, steps: np.ndarray) -> list[items.Slice]:
-    """Returns the slices that already hold the unroll's first steps, if any."""
-    # Compares contents: an environment that went away meanwhile starts anew.
-    if env_id not in self._tails:
-      return []
-    contents, slices = self._tails[env_id]
-    same = contents == steps[: self._overlap].tobytes()
-    return list(slices) if same else []
 
   def _tail(
     self, steps: np.ndarray, slices: Sequence[items.Slice]
@@ -196,14 +196,14 @@ def _columns(
   rest: items.Chunk,
 ) -> list[items.ItemColumn]:
   columns = []
-  of_steps, of_rest = itertools.count(), itertools.count()
+  step_index, rest_index = itertools.count(), itertools.count()
   for major in time_major:
     if major:
-      index = next(of_steps)
+      index = next(step_index)
       slices = [dataclasses.replace(part, index=index) for part in steps]
       columns.append(items.ItemColumn(slices))
     else:
-      last = items.Slice(rest, next(of_rest), 0, 1)
+      last = items.Slice(rest, next(rest_index), 0, 1)
       columns.append(items.ItemColumn([last], True))
   return columns
 
@@ -314,12 +314,11 @@ def _pieces(
       'written with another --config.unroll_length; give this run tables of '
       'its own.'
     )
-  result = []
-  row = 0
-  for s in column.slices:
-    result.append((s, out[row : row + s.length]))
-    row += s.length
-  return result
+  ends = itertools.accumulate(s.length for s in column.slices)
+  return [
+    (s, out[end - s.length : end])
+    for s, end in zip(column.slices, ends, strict=True)
+  ]
 
 
 def _decode(task: tuple[items.TensorSlice, np.ndarray]) -> None:

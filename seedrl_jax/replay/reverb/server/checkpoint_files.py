@@ -34,11 +34,7 @@ def num_bytes(path: str | os.PathLike[str]) -> int:
 
 
 def keep(written: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-  """Moves a checkpoint to `path`, where it appears complete, replacing any.
-
-  Raises:
-    OSError: if a file cannot be moved.
-  """
+  """Moves a checkpoint to `path`, where it appears complete, replacing any."""
   target = pathlib.Path(path)
   target.parent.mkdir(parents=True, exist_ok=True)
   with tempfile.TemporaryDirectory(
