@@ -81,21 +81,18 @@ class Checkpoints:
   def save(self, step: int, state: types.Nest, record: dict[str, Any]) -> None:
     """Saves host arrays and JSON values, unless this step is already saved.
 
-    Raises:
-      NotWritten: if it cannot be written; the earlier ones are unchanged.
+    Raises NotWritten if it cannot be written; the earlier ones are unchanged.
     """
     if step in self.steps():
       return
     header = {'layout': _LAYOUT, 'time': time.time(), 'record': record}
     line = json.dumps(header).encode() + b'\n'
     arrays = serialization.msgpack_serialize(_flatten(state))
-    file_io.write_whole(
-      self._path / str(step), line, arrays, _digest(line, arrays)
-    )
-    self._prune()
-
-  def _prune(self) -> None:
-    """Deletes all but the newest and those that are kept for good."""
+    digest = hashlib.sha256(line)
+    digest.update(arrays)
+    path = self._path / str(step)
+    file_io.write_whole(path, line, arrays, digest.digest())
+    # Delete all but the newest and those that are kept for good.
     last = -math.inf
     for step in self.steps()[: -self._keep]:
       path = self._path / str(step)
@@ -121,19 +118,19 @@ class Checkpoints:
     Raises:
       CheckpointMismatch: if the arrays' names, shapes or dtypes differ.
     """
-    found = self._newest_sound([s for s in self.steps() if step in (None, s)])
-    if found is None:
+    newest = self._newest_sound([s for s in self.steps() if step in (None, s)])
+    if newest is None:
       return None
-    wanted = _flatten({field: template} if field else template)
+    expected = _flatten({field: template} if field else template)
     arrays = {
       name: x
-      for name, x in found.state.items()
+      for name, x in newest.state.items()
       if not field or name.partition('.')[0] == field
     }
-    _check_fits(wanted, arrays, found.step)
+    _check_fits(expected, arrays, newest.step)
     structure = jax.tree.structure(template)
-    state = jax.tree.unflatten(structure, [arrays[name] for name in wanted])
-    return found._replace(state=state)
+    state = jax.tree.unflatten(structure, [arrays[name] for name in expected])
+    return newest._replace(state=state)
 
   def _newest_sound(self, steps: list[int]) -> Checkpoint | None:
     """Returns the last checkpoint that is sound, with its arrays by name."""
@@ -176,13 +173,6 @@ class NumbersOfCheckpoints:
     return None
 
 
-def _digest(*parts: bytes) -> bytes:
-  digest = hashlib.sha256()
-  for part in parts:
-    digest.update(part)
-  return digest.digest()
-
-
 def _read(path: pathlib.Path) -> Checkpoint:
   """Returns a checkpoint with its arrays by name.
 
@@ -194,9 +184,10 @@ def _read(path: pathlib.Path) -> Checkpoint:
   header: dict[str, Any] = {}
   if not path.is_dir():
     data = path.read_bytes()
-    if _digest(data[:-_DIGEST_BYTES]) != data[-_DIGEST_BYTES:]:
+    contents, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if hashlib.sha256(contents).digest() != digest:
       raise _Damaged('its contents do not match their digest')
-    line, _, arrays = data[:-_DIGEST_BYTES].partition(b'\n')
+    line, _, arrays = contents.partition(b'\n')
     header = _parse_header(line)
   if header.get('layout') != _LAYOUT:
     raise CheckpointMismatch(
@@ -248,11 +239,11 @@ def _flatten(state: types.Nest) -> dict[str, np.ndarray]:
 
 
 def _check_fits(
-  wanted: dict[str, np.ndarray], found: dict[str, np.ndarray], step: int
+  expected: dict[str, np.ndarray], saved: dict[str, np.ndarray], step: int
 ) -> None:
   differences = []
-  for name in sorted(wanted.keys() | found.keys()):
-    a, b = found.get(name), wanted.get(name)
+  for name in sorted(expected.keys() | saved.keys()):
+    a, b = saved.get(name), expected.get(name)
     if a is None or b is None:
       side = 'configuration' if a is None else 'checkpoint'
       differences.append(f'{name} is only in the {side}')
@@ -266,7 +257,6 @@ def _check_fits(
     tail = f' and {more} more' if more > 0 else ''
     raise CheckpointMismatch(
       f'Checkpoint {step} does not fit this configuration: '
-      + '; '.join(differences[:3])
-      + f'{tail}. Use the configuration and release that it was made with, or '
-      'another --workdir.'
+      f'{"; ".join(differences[:3])}{tail}. Use the configuration and release '
+      'that it was made with, or another --workdir.'
     )

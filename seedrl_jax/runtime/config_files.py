@@ -22,11 +22,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> pathlib.Path:
-  """Returns the file of a configuration, a path or a name in `configs`.
-
-  Raises:
-    ValueError: if there is no such file; suggests the nearest name.
-  """
+  """Returns a configuration's file by its path or name; ValueError if none."""
   for folder in (pathlib.Path(), FOLDER):
     for file in (folder / name, folder / f'{name}.py'):
       if file.is_file():
@@ -38,11 +34,7 @@ def find(name: str) -> pathlib.Path:
 
 
 def load(name: str) -> ml_collections.ConfigDict:
-  """Returns the configuration of a name or path, locked.
-
-  Raises:
-    ValueError: as `find`; the message begins with the name.
-  """
+  """Returns the configuration of a name or path, locked; raises ValueError."""
   try:
     path = find(name)
   except ValueError as e:
@@ -66,8 +58,7 @@ def _load_module(path: pathlib.Path) -> ModuleType:
 def set_key(config: ml_collections.ConfigDict, key: str, value: Any) -> None:
   """Sets a dotted key.
 
-  Raises:
-    ValueError: if there is no such key, or the value is of another type.
+  Raises ValueError if there is no such key, or the value is of another type.
   """
   *sections, name = key.split('.')
   try:

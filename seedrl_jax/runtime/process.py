@@ -33,12 +33,9 @@ _GPU_FLAG = '--xla_gpu_deterministic_ops=true'
 # Seconds. The default of 5 ms is as long as fifty inference calls.
 _SWITCH_INTERVAL = 2e-4
 # glibc's mallopt parameters.
-_M_TRIM_THRESHOLD = -1
-_M_TOP_PAD = -2
-_M_MMAP_MAX = -4
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _HEAP_BYTES = 64 << 20
-_VARIABLE = 'GLIBC_TUNABLES'
-_TUNABLE = 'glibc.malloc.hugetlb'
+_VARIABLE, _TUNABLE = 'GLIBC_TUNABLES', 'glibc.malloc.hugetlb'
 # Bytes of all kept programs. A run on CartPole has 1.5 MB.
 _CACHE_LIMIT = 1 << 30
 _CPUINFO = pathlib.Path('/proc/cpuinfo')
@@ -65,8 +62,7 @@ os.register_at_fork(after_in_child=_note_fork)
 def configure() -> None:
   """Configures the process and JAX, before JAX sees a device.
 
-  Raises:
-    RuntimeError: if the process lacks JAX's threads, as a fork of another.
+  Raises RuntimeError in a fork of a process that has used JAX.
   """
   if _lacks_threads:
     raise RuntimeError(
@@ -96,11 +92,7 @@ def configure() -> None:
 
 
 def make_gpu_deterministic() -> None:
-  """Sets the flag by which a GPU gives equal results in every run.
-
-  Raises:
-    ValueError: if JAX has started on a GPU without it.
-  """
+  """Sets a GPU's flag for equal results; ValueError if JAX runs without it."""
   flags = os.environ.get('XLA_FLAGS', '').split()
   if _GPU_FLAG in flags:
     return
@@ -120,7 +112,7 @@ def make_gpu_deterministic() -> None:
 def _has_backends() -> bool:
   """Whether JAX has opened its devices, for which it has threads."""
   bridge = sys.modules.get('jax._src.xla_bridge')
-  # Its function takes a lock, which a fork may have copied while it was held.
+  # JAX's own function takes a lock, which a fork may have copied locked.
   return bool(getattr(bridge, '_backends', None))
 
 
@@ -168,8 +160,7 @@ def pinned_core(offset: int, index: int) -> int | None:
 
   `offset` is the processor of thread 0; -1 pins none.
 
-  Raises:
-    ValueError: if this process may not run on that processor.
+  Raises ValueError if this process may not run on that processor.
   """
   if offset < 0:
     return None
@@ -188,8 +179,8 @@ def pinned_core(offset: int, index: int) -> int | None:
 
 def cache_folder() -> pathlib.Path:
   """Returns the user's cache folder, which need not exist."""
-  if own := os.environ.get('SEEDRL_CACHE'):
-    return pathlib.Path(own)
+  if path := os.environ.get('SEEDRL_CACHE'):
+    return pathlib.Path(path)
   base = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
   return pathlib.Path(base, 'seedrl-jax')
 

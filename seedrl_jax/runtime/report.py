@@ -69,18 +69,16 @@ class Snapshot:
 
 
 _COUNT = settings.integer(0, 2**62)
-_SECONDS = settings.number(0)
-_RETURNS = settings.each(settings.SCORE)
 _WORDS = settings.each(settings.integer(0, 2**32 - 1))
 # The values that the fields of `RunRecord` may have.
 _RECORD = {
   'env_steps': _COUNT,
   'eval_steps': _COUNT,
-  'seconds': _SECONDS,
-  'cpu_seconds': _SECONDS,
+  'seconds': settings.number(0),
+  'cpu_seconds': settings.number(0),
   'starts': settings.integer(0, 10**9),
-  'returns': _RETURNS,
-  'eval_returns': _RETURNS,
+  'returns': settings.each(settings.SCORE),
+  'eval_returns': settings.each(settings.SCORE),
   'value_std': settings.optional(settings.number(0)),
   'replay': settings.Allowed(
     lambda x: x == '' or (isinstance(x, str) and x.isdecimal()),
@@ -168,25 +166,26 @@ class Waits:
   inference_for_learner: float
   learner_for_data: float
 
-  def bottleneck(self) -> str:
-    """Returns what sets the pace: 'learner', 'store', 'envs' or 'inference'.
+  def _bottleneck(self) -> tuple[str, float]:
+    """Returns what sets the pace, a key of `_SENTENCES`, and the share waited.
 
     Of two sides, the one that waits less is the slower. If inference and the
     learner both wait long, the store is slow, or so small that they take turns.
     """
     room, data = self.inference_for_learner, self.learner_for_data
     if min(room, data) > _BOTH_BLOCKED:
-      return 'store'
+      return 'store', min(room, data)
     if room > max(data, _BLOCKED):
-      return 'learner'
+      return 'learner', room
     if self.inference_for_envs > self.envs_for_actions:
-      return 'envs'
-    return 'inference'
+      return 'envs', self.inference_for_envs
+    return 'inference', self.envs_for_actions
 
   def report(self) -> str:
     """Returns the shares and the bottleneck in one line."""
+    bottleneck, _ = self._bottleneck()
     return (
-      f'bottleneck: {_SENTENCES[self.bottleneck()]}; waiting: environments '
+      f'bottleneck: {_SENTENCES[bottleneck]}; waiting: environments '
       f'{self.envs_for_actions:.0%}, inference '
       f'{self.inference_for_envs:.0%} for environments and '
       f'{self.inference_for_learner:.0%} for the learner, learner '
@@ -195,13 +194,7 @@ class Waits:
 
   def short(self) -> str:
     """Returns the bottleneck and its share."""
-    name = self.bottleneck()
-    share = {
-      'learner': self.inference_for_learner,
-      'store': min(self.inference_for_learner, self.learner_for_data),
-      'envs': self.inference_for_envs,
-      'inference': self.envs_for_actions,
-    }[name]
+    name, share = self._bottleneck()
     return f'{name} ({share:.0%})'
 
 
@@ -220,7 +213,6 @@ class EpisodeWindow:
     self.count += 1
 
   def mean_return(self) -> float | None:
-    """Returns the mean return; None if there is none."""
     return _mean(self.returns)
 
   def mean_length(self) -> float | None:
@@ -262,6 +254,10 @@ class Reporter:
     waits = self._waits(last, now)
     steps = now.env_steps - last.env_steps
     updates = now.lag_updates - last.lag_updates
+    lag_mean = dropped = None
+    if updates:
+      lag_mean = (now.lag_sum - last.lag_sum) / updates
+      dropped = (now.dropped_sum - last.dropped_sum) / updates
     row: dict[str, float | None] = {
       'time/elapsed_s': now.seconds,
       'time/cpu_s': now.cpu_seconds,
@@ -275,13 +271,9 @@ class Reporter:
       'rollout/episodes': self.training.count,
       'eval/return': self.evaluation.mean_return(),
       'eval/length_steps': self.evaluation.mean_length(),
-      'replay/policy_lag_mean_batches': (
-        (now.lag_sum - last.lag_sum) / updates if updates else None
-      ),
+      'replay/policy_lag_mean_batches': lag_mean,
       'replay/policy_lag_max_batches': lag_max if updates else None,
-      'replay/dropped_share': (
-        (now.dropped_sum - last.dropped_sum) / updates if updates else None
-      ),
+      'replay/dropped_share': dropped,
     }
     for field in dataclasses.fields(waits):
       row[f'time/wait_{field.name}_share'] = getattr(waits, field.name)
@@ -313,14 +305,14 @@ class Reporter:
     threads = seconds * self._num_workers
     # Actors may have come or gone.
     envs = seconds * max(last.num_envs, now.num_envs, 1)
-    idle = now.idle_env_seconds - last.idle_env_seconds
-    environment = now.environment_wait - last.environment_wait
-    store = now.store_wait - last.store_wait
-    learner = now.learner_wait - last.learner_wait
-    # A wait counts when it ends, so a share could exceed 1.
+
+    def share(name: str, total: float) -> float:
+      # A wait counts when it ends, so a share could exceed 1.
+      return min(1.0, (getattr(now, name) - getattr(last, name)) / total)
+
     return Waits(
-      envs_for_actions=min(1.0, idle / envs),
-      inference_for_envs=min(1.0, environment / threads),
-      inference_for_learner=min(1.0, store / threads),
-      learner_for_data=min(1.0, learner / seconds),
+      envs_for_actions=share('idle_env_seconds', envs),
+      inference_for_envs=share('environment_wait', threads),
+      inference_for_learner=share('store_wait', threads),
+      learner_for_data=share('learner_wait', seconds),
     )

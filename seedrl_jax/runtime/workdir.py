@@ -1,7 +1,6 @@
 """The work directory of a run: its files, their lock, and how to write them."""
 
 import contextlib
-import itertools
 import json
 import os
 import pathlib
@@ -81,14 +80,6 @@ class Workdir:
     self.tensorboard = self.path / 'tensorboard'
     self.profile = self.path / 'profile'
     self._hosts = self.path / 'hosts'
-    self._folders = (
-      self.checkpoints,
-      self.replay,
-      self.reverb,
-      self.tensorboard,
-      self.profile,
-      self._hosts,
-    )
     # Folders on the way here that are inside another work directory.
     self._inside: tuple[pathlib.Path, ...] = ()
     # What was not there before `acquire`, innermost first.
@@ -117,9 +108,7 @@ class Workdir:
   def acquire(self, say: _Say) -> run_lock.RunLock:
     """Makes the directory and locks it; `say` as `RunLock`.
 
-    Raises:
-      WorkdirError: if the directory holds links or cannot be written to, or
-        another run has it.
+    Raises WorkdirError if it holds links, is not writable, or in use.
     """
     self.refuse_links()
     new_paths = self.reverb, self.lock, self.path, *self.path.parents
@@ -132,11 +121,10 @@ class Workdir:
         f'--workdir={self.path} is in use by {e}; stop that run, or choose '
         'another folder.'
       ) from e
-    except WorkdirError as e:
+    except (WorkdirError, OSError) as e:
       self.withdraw(None, e, None)
-      raise
-    except OSError as e:
-      self.withdraw(None, e, None)
+      if isinstance(e, WorkdirError):
+        raise
       raise WorkdirError(f'{self.lock} cannot be opened ({e.strerror}).') from e
 
   def withdraw(
@@ -161,20 +149,19 @@ class Workdir:
 
     The directory itself may be a link, unless it is a host's.
     """
-    below = map(_below, self._folders)
     refuse_links(*self._inside, *self.path.glob('*'))
-    refuse_links(*itertools.chain.from_iterable(below))
+    for folder in (
+      *(self.checkpoints, self.replay, self.reverb),
+      *(self.tensorboard, self.profile, self._hosts),
+    ):
+      refuse_links(*_below(folder))
 
   def read_config(
     self, allowed: Mapping[str, settings.Allowed] | None = None
   ) -> ml_collections.ConfigDict:
-    """Returns the configuration of the latest start.
+    """Returns the configuration of the latest start; raises WorkdirError.
 
-    Args:
-      allowed: allowed values of more keys to check.
-
-    Raises:
-      WorkdirError: if there is none, or it cannot be read.
+    `allowed` are the allowed values of more keys to check.
     """
     try:
       config = settings.make_config(file_io.read_json(self.config_json))
@@ -199,11 +186,7 @@ class Workdir:
       ) from e
 
   def read_versions(self) -> dict[str, Any]:
-    """Returns the software of the latest start, {} if there is none.
-
-    Raises:
-      WorkdirError: if it cannot be read.
-    """
+    """Returns the software of the latest start, if any; raises WorkdirError."""
     try:
       lines = self.versions.read_bytes().splitlines()
       return file_io.json_object(lines[-1]) if lines else {}
@@ -213,11 +196,7 @@ class Workdir:
       raise WorkdirError(f'{self.versions} is damaged ({e}).') from e
 
   def read_env_spec(self) -> types.EnvSpec:
-    """Returns the spec of the environments of the latest start.
-
-    Raises:
-      WorkdirError: if there is none, or it cannot be read.
-    """
+    """Returns the spec of the latest start's environments; or WorkdirError."""
     try:
       return env_specs.from_json(file_io.read_json(self.env_spec_json))
     except OSError as e:

@@ -63,8 +63,7 @@ class CsvLog(base.Writer):
 def read_csv(path: pathlib.Path) -> tuple[list[str], list[list[str]]]:
   """Returns the header and rows of metrics.csv, without an unfinished line.
 
-  Raises:
-    ValueError: if it is no text, or has no such header.
+  Raises ValueError if it is no text, or has no such header.
   """
   lines = path.read_text().split('\n')[:-1]
   header, *rows = [line.split(',') for line in lines] or [[]]

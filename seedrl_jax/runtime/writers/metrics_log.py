@@ -34,8 +34,7 @@ class NotOpened(RuntimeError):
 def load(names: Sequence[str]) -> dict[str, Make]:
   """Returns the functions that make the named writers.
 
-  Raises:
-    ValueError: if there is none; names the flag.
+  Raises ValueError if there is none; names the flag.
   """
   for name in names:
     if name in _OPTIONAL and importlib.util.find_spec(name) is None:
@@ -67,8 +66,7 @@ class MetricsLog:
   ):
     """Opens the writers; `say` takes a sentence on one that fails later.
 
-    Raises:
-      NotOpened: if one cannot begin; the others are closed.
+    Raises NotOpened if one cannot begin; the others are closed.
     """
     self._threads: list[_WriterThread] = []
     for name, make in makes.items():
