@@ -78,14 +78,8 @@ def unpack_report(message: wire.Message) -> Report:
     (_REPORT_COLUMNS, 1),
     (wire.EPISODE_COLUMNS, message.episodes),
   )
-  version, env_steps, store_wait, store_bytes = (c.item() for c in head)
-  return Report(
-    version,
-    env_steps,
-    store_wait,
-    store_bytes,
-    base.EndedEpisodes(*episodes),
-  )
+  values = [column.item() for column in head]
+  return Report(*values, base.EndedEpisodes(*episodes))
 
 
 def episode_columns(episodes: list[base.Episode]) -> base.EndedEpisodes:
@@ -97,6 +91,8 @@ def episode_columns(episodes: list[base.Episode]) -> base.EndedEpisodes:
 
 
 NO_EPISODES = base.EndedEpisodes(*[np.zeros(0)] * len(wire.EPISODE_COLUMNS))
+# PARAMETERS without any.
+NOTHING_NEWER = wire.pack(wire.MessageKind.PARAMETERS, [])
 
 
 class ParameterFeed:
@@ -139,19 +135,10 @@ class ParameterFeed:
     return self._message
 
 
-def nothing_newer() -> bytes:
-  """Packs PARAMETERS without any."""
-  return wire.pack(wire.MessageKind.PARAMETERS, [])
-
-
 def unpack_parameters(
   message: wire.Message, specs: Iterable[types.ArraySpec]
 ) -> tuple[int, list[np.ndarray]] | None:
-  """Returns version and leaves; None if there is nothing newer.
-
-  Raises:
-    wire.WireError: if it is another message, or has other parameters.
-  """
+  """Returns version and leaves, None if nothing is newer; raises WireError."""
   wire.expect(message, wire.MessageKind.PARAMETERS)
   if not message.rows:
     return None

@@ -95,7 +95,7 @@ class EnvGroup:
     self._connection: LearnerConnection | None = None
     self._stream: base.LocalStream | None = None
     # When a learner was last there, or first looked for.
-    self._found = time.monotonic()
+    self._last_contact = time.monotonic()
     self._wait = 0.0
     self._reason = ''  # why it looks for the learner, as last printed
 
@@ -131,7 +131,7 @@ class EnvGroup:
     if self._stop.is_set():
       return
     patience = self._options.patience
-    if patience and time.monotonic() - self._found >= patience:
+    if patience and time.monotonic() - self._last_contact >= patience:
       raise ActorError(
         f'No learner at {self._options.address.text} for {patience:g} s '
         f'({str(reason).rstrip(".")}); if its training has not ended, start '
@@ -188,7 +188,7 @@ class EnvGroup:
         )
         self._act(welcome, stream, connection)
       finally:
-        self._found = time.monotonic()
+        self._last_contact = time.monotonic()
         stream.close()
     except IncompatibleLearner as e:
       raise ActorError(f'{options.name} cannot serve this learner: {e}') from e
@@ -231,15 +231,15 @@ class EnvGroup:
       local_actor.close()
 
   def _translate(self, error: grpc.RpcError, advice: str) -> Exception:
-    address = self._options.address.text
-    if error.code() == _Code.UNIMPLEMENTED:
+    address, code = self._options.address.text, error.code()
+    if code == _Code.UNIMPLEMENTED:
       return ActorError(f'At {address} is no learner of seedrl-jax.')
-    if error.code() in _FATAL:
+    if code in _FATAL:
       return ActorError(f'The learner at {address}: {error.details()}')
-    if error.code() == _Code.RESOURCE_EXHAUSTED:
+    if code == _Code.RESOURCE_EXHAUSTED:
       # There is a learner, but it is full.
-      self._found = time.monotonic()
-    reason = f'{error.code().name}: {error.details()}'.rstrip('.')
+      self._last_contact = time.monotonic()
+    reason = f'{code.name}: {error.details()}'.rstrip('.')
     return PeerLost(f'{address}: {reason}{advice}.')
 
 

@@ -108,12 +108,11 @@ class LearnerConnection:
     with their locks held.
     """
     self._outgoing.put(None)
-    channel, self._channel = self._channel, None
-    if channel is not None:
-      channel.close()
+    if self._channel is not None:
+      self._channel.close()
+      self._channel = None
     with self._lock:
-      rpc, self._rpc = self._rpc, None
-    del channel, rpc
+      self._rpc = None
 
   def _connect(self, channel: grpc.Channel) -> None:
     """Waits until the channel has connected, or failed to.

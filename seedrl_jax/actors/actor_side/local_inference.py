@@ -64,13 +64,14 @@ class LocalInference:
     self._worker: worker_lib.InferenceWorker | None = None
     self._store: reverb_store.ReverbStore | None = None
     self._assembler: assembler_lib.UnrollAssembler | None = None
-    self._told = local_messages.ReportTotals()
+    self._reported = local_messages.ReportTotals()
     # Set when parameters have arrived, and when a report is due.
     self._arrived, self._due = threading.Event(), threading.Event()
     self._threads = threads.ThreadGroup((replay.StoreClosed, envs.StreamClosed))
-    wakes = self._interrupt_store, self._arrived.set, self._due.set
-    for wake in (stream.interrupt, *wakes):
-      self._threads.on_stop(wake)
+    self._threads.on_stop(stream.interrupt)
+    self._threads.on_stop(self._interrupt_store)
+    self._threads.on_stop(self._arrived.set)
+    self._threads.on_stop(self._due.set)
 
   def _make_agent(self, key: jax.Array) -> None:
     self._device = jax.local_devices(backend='cpu')[0]
@@ -79,8 +80,8 @@ class LocalInference:
       self._stream.spec, run.num_train_envs, run.num_eval_envs
     )
     try:
-      own = agents.allowed(self._config) or {}
-      settings.check(self._config, own, complete=False)
+      allowed = agents.allowed(self._config) or {}
+      settings.check(self._config, allowed, complete=False)
       self._agent = agents.load_agent(self._config, self._env_spec)
     except (ValueError, ImportError) as e:
       raise IncompatibleLearner(str(e)) from e
@@ -127,13 +128,18 @@ class LocalInference:
       if isinstance(error, errors.ServerLost):
         raise PeerLost(str(error)) from error
       raise error
-    done = self._done()
-    told, self._told = self._told, done
+    worker, store, assembler = self._worker, self._store, self._assembler
+    totals = local_messages.ReportTotals()
+    if worker is not None and store is not None and assembler is not None:
+      totals = local_messages.ReportTotals(
+        worker.counters.env_steps, assembler.waited, store.bytes_sent
+      )
+    last, self._reported = self._reported, totals
     return local_messages.Report(
       version=self._newest[0],
-      env_steps=done.env_steps - told.env_steps,
-      store_wait=done.store_wait - told.store_wait,
-      store_bytes=done.store_bytes - told.store_bytes,
+      env_steps=totals.env_steps - last.env_steps,
+      store_wait=totals.store_wait - last.store_wait,
+      store_bytes=totals.store_bytes - last.store_bytes,
       episodes=local_messages.episode_columns(self._stream.take_episodes()),
     )
 
@@ -150,14 +156,6 @@ class LocalInference:
       self._store.close()
     if stuck:
       raise RuntimeError('\n'.join(stuck))
-
-  def _done(self) -> local_messages.ReportTotals:
-    worker, store, assembler = self._worker, self._store, self._assembler
-    if worker is None or store is None or assembler is None:
-      return local_messages.ReportTotals()
-    return local_messages.ReportTotals(
-      worker.counters.env_steps, assembler.waited, store.bytes_sent
-    )
 
   def _interrupt_store(self) -> None:
     if self._store is not None:

@@ -121,7 +121,7 @@ class ActorSession:
       grant.lease.accept_report(message.sequence, report)
       grant.stream.add_episodes(grant.lease, report.episodes)
       state.reported.add(report)
-      answer = local_messages.nothing_newer()
+      answer = local_messages.NOTHING_NEWER
       if feed.has_newer(report.version):
         answer = await state.loop.run_in_executor(state.copying, feed.message)
       await self._write(answer)
@@ -170,15 +170,15 @@ class ActorSession:
 
   def _deliver(self, answer: asyncio.Future, action: np.ndarray) -> None:
     """Hands over actions from the thread of inference."""
+
+    def set_result() -> None:
+      # The stream may have ended meanwhile.
+      if not answer.done():
+        answer.set_result(action)
+
     try:
-      self._state.loop.call_soon_threadsafe(_set_result, answer, action)
+      self._state.loop.call_soon_threadsafe(set_result)
     except RuntimeError:
       # The loop and with it the stream have ended.
       if not self._state.is_closed:
         raise
-
-
-def _set_result(answer: asyncio.Future, action: np.ndarray) -> None:
-  # The stream may have ended meanwhile.
-  if not answer.done():
-    answer.set_result(action)

@@ -72,10 +72,6 @@ class ActorServer:
     self._thread = threading.Thread(
       target=self._run, name='actors', daemon=True
     )
-    self._start()
-
-  def _start(self) -> None:
-    """Starts the thread; raises what kept it from listening."""
     self._thread.start()
     self._started.wait()
     if self._failure is not None:
@@ -98,7 +94,7 @@ class ActorServer:
     return dataclasses.replace(self._state.reported)
 
   def metrics(self) -> dict[str, float]:
-    reported = self.reported
+    reported = self._state.reported
     return {
       'actors/connected_envs': float(self.num_connected),
       'actors/stream_bytes': float(self.num_bytes),
@@ -169,7 +165,11 @@ class ActorServer:
         await server.start()
         self._started.set()
         await self._stopping.wait()
-        await self._say_goodbye()
+        for session in list(self._sessions):
+          session.close()
+        left = self._state.loop.time() - self._last_end
+        if self._state.ended and left < _LATELY_SECONDS:
+          await asyncio.sleep(_BACK_SECONDS)
       finally:
         # With no grace period, gRPC's clients print an error.
         await server.stop(_END_SECONDS)
@@ -178,14 +178,6 @@ class ActorServer:
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         if rest:
           await asyncio.wait(rest, timeout=_END_SECONDS)
-
-  async def _say_goodbye(self) -> None:
-    """Ends all streams; their actors end, or look for another learner."""
-    for session in list(self._sessions):
-      session.close()
-    left = self._state.loop.time() - self._last_end
-    if self._state.ended and left < _LATELY_SECONDS:
-      await asyncio.sleep(_BACK_SECONDS)
 
   async def _serve(self, _: Any, context: grpc.aio.ServicerContext) -> None:
     session = actor_session.ActorSession(self._state, context)
