@@ -69,11 +69,8 @@ class Connection:
   def recover(self, generation: int, reason: str | None = None) -> None:
     """Waits until the server answers again, if it was lost in `generation`.
 
-    `reason` is gRPC's for the loss.
-
-    Raises:
-      StoreClosed: if the connection was closed meanwhile.
-      ServerLost: after `patience` seconds, also for all later callers.
+    `reason` is gRPC's for the loss. Raises StoreClosed after `close`, and
+    ServerLost after `patience` seconds, also for all later callers.
     """
     with self._recovery:
       self.check()
@@ -83,10 +80,9 @@ class Connection:
       try:
         self._on_lost()
         self._reach()
-      except base.StoreClosed:
-        raise
       except BaseException as e:
-        self._failure = e
+        if not isinstance(e, base.StoreClosed):
+          self._failure = e
         raise
       self.generation += 1
 
@@ -110,28 +106,23 @@ class Connection:
       self._wait = min(max(2 * self._wait, _FIRST_WAIT), _LONGEST_WAIT)
       self.address = self._read_address()
       self._drop_channel()
-      reason = self._probe()
-      if reason is None:
-        self._last_found = time.monotonic()
-        return
+      try:
+        self._call('ServerInfo', reverb_pb2.Empty(), _ATTEMPT)
+        if time.monotonic() < self._deadline:
+          self._last_found = time.monotonic()
+          return
+        reason = 'it is lost again and again'
+        if self._reason:
+          reason += f', {self._reason}'
+      except grpc.RpcError as e:
+        self.check()
+        reason = e.code().name
       if time.monotonic() + self._wait > self._deadline:
         raise errors.ServerLost(
           f'No Reverb server answers at {self.address}, tried for '
           f'{self._patience:g} s ({reason}); start it again there and resume '
           'the run.'
         )
-
-  def _probe(self) -> str | None:
-    """Returns why the server cannot be used, or None."""
-    try:
-      self._call('ServerInfo', reverb_pb2.Empty(), _ATTEMPT)
-    except grpc.RpcError as e:
-      self.check()
-      return e.code().name
-    if time.monotonic() < self._deadline:
-      return None
-    reason = f', {self._reason}' if self._reason else ''
-    return f'it is lost again and again{reason}'
 
   def server_info(self) -> Mapping[str, reverb_pb2.TableInfo]:
     """Returns the state of the server's tables by name."""
@@ -230,30 +221,31 @@ def serve_streams(
   table: str,
   closed: threading.Event,
   serve: Callable[[streams.Stream], None],
+  fail: Callable[[BaseException], None],
 ) -> None:
   """Calls `serve` with one stream after another until `closed` is set.
 
-  Raises:
-    StoreClosed, ServerLost: as `Connection.recover`.
-    ReverbError: if the server refuses a request.
+  `fail` takes what ends this before, as `Connection.recover` raises it, or a
+  ReverbError if the server refuses a request.
   """
-  while not closed.is_set():
-    connection.check()
-    generation, reason = connection.generation, None
-    new = streams.Stream(connection.address, _SERVICE + method)
-    with contextlib.closing(new) as stream:
-      try:
-        serve(stream)
-      except grpc.RpcError as e:
-        reason = e.details()
-        if not closed.is_set() and not errors.is_lost(e):
-          doing = method.removesuffix('Stream').lower()
-          raise errors.translate(e, connection.address, doing, table) from e
-    if not closed.is_set():
-      connection.recover(generation, reason)
+  try:
+    while not closed.is_set():
+      connection.check()
+      generation, reason = connection.generation, None
+      new = streams.Stream(connection.address, _SERVICE + method)
+      with contextlib.closing(new) as stream:
+        try:
+          serve(stream)
+        except grpc.RpcError as e:
+          reason = e.details()
+          if not closed.is_set() and not errors.is_lost(e):
+            doing = method.removesuffix('Stream').lower()
+            raise errors.translate(e, connection.address, doing, table) from e
+      if not closed.is_set():
+        connection.recover(generation, reason)
+  except BaseException as e:
+    fail(e)
 
 
-def _by_name(
-  response: reverb_pb2.ServerInfoResponse,
-) -> Mapping[str, reverb_pb2.TableInfo]:
+def _by_name(response: Any) -> Mapping[str, reverb_pb2.TableInfo]:
   return {info.name: info for info in response.table_info}
