@@ -16,14 +16,7 @@ _ALIGNMENT = 64
 
 
 class UnrollLayout:
-  """The memory layout of an unroll's leaves.
-
-  Attributes:
-    unroll_spec: `types.Unroll` of `types.ArraySpec`: leaves under `steps` are
-      `[T + 1, ...]`, others `[...]`.
-    time_major: for each leaf, whether it is `[T + 1, W, ...]` in a block.
-    overlap: steps that consecutive unrolls of an environment share.
-  """
+  """The memory layout of an unroll's leaves; see also `TrajectoryStore`."""
 
   def __init__(self, unroll_spec: types.Unroll, overlap: int = 1):
     """Raises ValueError if a leaf is not numeric."""
@@ -35,6 +28,7 @@ class UnrollLayout:
       types.ArraySpec(tuple(spec.shape), np.dtype(spec.dtype))
       for _, spec in named
     ]
+    # For each leaf, whether it is `[T + 1, W, ...]` in a block.
     self.time_major = [path.startswith('steps.') for path in self.paths]
     # Raw memory cannot be viewed as Python objects.
     if any(spec.dtype.hasobject for spec in self.specs):

@@ -30,8 +30,7 @@ def make_store(
     folder: for a Reverb server's files; None: a temporary one.
     begin_with: see `OwnServer`.
 
-  Raises:
-    MemoryError, ValueError: naming the flag to change.
+  Raises MemoryError or ValueError, naming the flag to change.
   """
   # Raises if the table cannot give such batches.
   tables[0].num_blocks(config.batch_size, None, block_width)

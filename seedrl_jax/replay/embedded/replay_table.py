@@ -81,7 +81,12 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
 
   def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
     with self._lock:
-      self._samplers.enter(lambda: self._can_sample(batch_size), wait)
+      self._samplers.enter(
+        lambda: self._limiter.can_sample(
+          batch_size, self._index.size, self._selector.drawable
+        ),
+        wait,
+      )
       size = self._index.size
       chosen, probabilities = self._selector.draw(batch_size)
       keys = self._index.keys(chosen)
@@ -111,8 +116,8 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
     """See `Replay`; takes effect at once."""
     checked = base.check_priorities(priorities, len(keys))
     with self._lock:
-      live, found = self._index.find(np.asarray(keys, np.uint64))
-      self._selector.set_priorities(found, checked[live])
+      live, places = self._index.find(np.asarray(keys, np.uint64))
+      self._selector.set_priorities(places, checked[live])
 
   @contextlib.contextmanager
   def snapshot(self) -> Iterator[tables.Save]:
@@ -132,7 +137,7 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
       }
 
     def save(writer: checkpoints.ArchiveWriter) -> None:
-      writer.add_meta(self.config.name, meta)
+      writer.meta[self.config.name] = meta
       for name, array in arrays.items():
         writer.add_array(self._member(name), array)
       for leaf, spec in enumerate(self._layout.specs):
@@ -197,10 +202,6 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
     size = self._index.size + self._pending
     arriving = self._pending * self.config.max_times_sampled
     return self._limiter.can_insert(n, size, self._selector.drawable + arriving)
-
-  def _can_sample(self, n: int) -> bool:
-    drawable = self._selector.drawable
-    return self._limiter.can_sample(n, self._index.size, drawable)
 
   def _remove(self, items: np.ndarray) -> None:
     self._selector.remove(items)

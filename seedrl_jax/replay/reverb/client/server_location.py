@@ -29,11 +29,7 @@ Record = Mapping[str, Any]
 
 
 class OwnServer:
-  """A server of this run, restarted if it is lost.
-
-  Attributes:
-    link: the connection to it.
-  """
+  """A server of this run, restarted if it is lost; `link` connects to it."""
 
   def __init__(
     self,
@@ -43,16 +39,15 @@ class OwnServer:
   ):
     """Starts the server and waits for it; raises ServerFailed.
 
-    Args:
-      begin_with: checkpoint of a coming `restore`, to start only once. If it
-        cannot be loaded, the tables begin empty and `restore` raises.
+    `begin_with` is the checkpoint of a coming `restore`, to start only once. If
+    it cannot be loaded, the tables begin empty and `restore` raises.
     """
     self._lock = threading.Lock()
     self._closed = False
     # The checkpoint from which a lost server is restarted.
     self._newest: str | None = None
     # The checkpoint that it started with, until `restore` asks for it.
-    self._begun: str | None = None
+    self._loaded: str | None = None
     self._server = process
     with contextlib.ExitStack() as undo:
       undo.callback(process.close)
@@ -60,8 +55,8 @@ class OwnServer:
         # `restore` raises it again.
         with contextlib.suppress(base.CheckpointError):
           process.start(begin_with)
-          self._begun = self._newest = begin_with
-      if self._begun is None:
+          self._loaded = self._newest = begin_with
+      if self._loaded is None:
         process.start()
       undo.pop_all()
     self.link = connection.Connection(
@@ -96,16 +91,16 @@ class OwnServer:
       self.link.server_info()
 
   def _restore(self, path: str, check: Callable[[Record], None]) -> Record:
-    begun, self._begun = self._begun == path, None
+    is_loaded, self._loaded = self._loaded == path, None
     try:
       record = _read_record(path)
       check(record)
     except BaseException:
-      if begun:
+      if is_loaded:
         self._newest = None
         self._server.start()
       raise
-    if not begun:
+    if not is_loaded:
       try:
         self._server.start(path)
       except BaseException:

@@ -86,11 +86,9 @@ def check_fits(
   served: Mapping[str, reverb_pb2.TableInfo],
   wanted: Sequence[Mapping[str, Any]],
 ) -> None:
-  """Checks that a running server has the wanted tables.
+  """Raises RequestRefused if a running server's tables have other rules.
 
-  Raises:
-    RequestRefused: if a rule differs, except a queue's size.
-    UnknownTable: if a table is missing.
+  A queue may be of another size. Raises UnknownTable if a table is missing.
   """
   for rules in wanted:
     name = rules['name']

@@ -83,9 +83,6 @@ class ReverbStore(base.TrajectoryStore):
     """Bytes that all writers have sent so far."""
     return sum(table.bytes_sent for table in self._tables.values())
 
-  def table(self, name: str) -> tables.ReverbTable:
-    return self._tables[name]
-
   def flush(self) -> None:
     """See `TrajectoryStore`; raises ReverbError if the server is lost."""
     for table in self._tables.values():
@@ -128,13 +125,19 @@ class ReverbStore(base.TrajectoryStore):
       lambda r: checkpoints.check_fits(path, r, _VERSION, self._layout),
     )
     if record is not None and record.get('block_width') != self._block_width:
-      self._drop_queues(path, record.get('block_width'))
+      for name, table in self._tables.items():
+        # Its blocks cannot be cut to another width.
+        if isinstance(table, base.Queue):
+          logging.warning(
+            'Table %s of the replay checkpoint %s starts empty: it holds '
+            'blocks of %s unrolls, and this run has blocks of %d.',
+            name,
+            path,
+            record.get('block_width'),
+            self._block_width,
+          )
+          self.location.link.reset(name)
     self._infos = self.location.link.server_info()
-
-  def interrupt(self) -> None:
-    """See `TrajectoryStore`; what was inserted is still sent."""
-    for table in self._tables.values():
-      table.interrupt()
 
   def close(self) -> None:
     """See `TrajectoryStore`; stops the server if it is the store's own."""
@@ -152,17 +155,3 @@ class ReverbStore(base.TrajectoryStore):
   def _flush_briefly(self) -> None:
     for table in self._tables.values():
       table.flush(_FLUSH_SECONDS)
-
-  def _drop_queues(self, path: str, block_width: Any) -> None:
-    """Empties queues: their blocks cannot be cut to another width."""
-    for name, table in self._tables.items():
-      if isinstance(table, base.Queue):
-        logging.warning(
-          'Table %s of the replay checkpoint %s starts empty: it holds blocks '
-          'of %s unrolls, and this run has blocks of %d.',
-          name,
-          path,
-          block_width,
-          self._block_width,
-        )
-        self.location.link.reset(name)

@@ -3,8 +3,8 @@
 Runs in the server's environment, with Reverb but without this package. Reads
 one line of JSON from its standard input:
 
-  port: to listen on; 0: any free port.
-  fixed: whether to fail if the port is in use, rather than take another.
+  port, fixed: where to listen; 0: any free port. If it is in use, another is
+    taken unless it is fixed.
   tables: as `server_rules.server_rules` returns them; the remover is fifo.
   checkpoints: an empty folder to write checkpoints to.
   restore: a checkpoint to load under the rules of `tables`, or null.

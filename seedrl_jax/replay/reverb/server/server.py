@@ -68,11 +68,8 @@ def answers(address: str, timeout: float) -> bool:
 class ReverbServer(contextlib.AbstractContextManager):
   """A Reverb server owned by this process; thread-safe.
 
-  It ends with `close`, or when this process ends in any way.
-
-  Attributes:
-    port: valid after `start`.
-    log_path: of the server's output.
+  It ends with `close`, or when this process ends in any way. Its `port` is
+  valid after `start`.
   """
 
   def __init__(
@@ -127,8 +124,7 @@ class ReverbServer(contextlib.AbstractContextManager):
 
     Raises:
       CheckpointError: if the checkpoint is missing, damaged or of other tables.
-      ServerFailed: if its port is in use, it cannot be started, ended, or takes
-        too long even for a slow machine.
+      ServerFailed: if the server does not come up.
       StoreClosed: if it was closed.
     """
     with self._lock:
@@ -151,7 +147,7 @@ class ReverbServer(contextlib.AbstractContextManager):
       'port': self.port,
       'fixed': bool(self._wanted_port),
       'tables': self._tables,
-      'checkpoints': str(self._folder.own),
+      'checkpoints': str(self._folder.output),
       'restore': restore,
       'rewritten': str(self._folder.rewritten),
       'processors': process_lib.PROCESSORS,
@@ -176,7 +172,8 @@ class ReverbServer(contextlib.AbstractContextManager):
   def _wait_ready(self, restore: str | None) -> None:
     timeout = _START
     if restore is not None:
-      timeout += checkpoint_files.num_bytes(restore) / _LOAD_RATE
+      files = pathlib.Path(restore).glob('*')
+      timeout += sum(file.stat().st_size for file in files) / _LOAD_RATE
     with self._reading:
       output = self._current().stdout
       assert output is not None
