@@ -55,10 +55,9 @@ class Checkpoints:
     report: Callable[[str], None] = print,
     read_only: bool = False,
   ):
-    """Makes nothing; clears away what a killed process left.
+    """Clears away what a killed process left; the first `save` makes `path`.
 
     Args:
-      path: the directory, made by the first `save`.
       keep: number of newest checkpoints to keep.
       keep_every_hours: keep one for good this often; 0: none.
       report: takes sentences about damaged checkpoints.
@@ -79,10 +78,7 @@ class Checkpoints:
     return file_io.numbers_in(self._path)
 
   def save(self, step: int, state: types.Nest, record: dict[str, Any]) -> None:
-    """Saves host arrays and JSON values, unless this step is already saved.
-
-    Raises NotWritten if it cannot be written; the earlier ones are unchanged.
-    """
+    """Saves arrays and JSON values unless the step is saved; or NotWritten."""
     if step in self.steps():
       return
     header = {'layout': _LAYOUT, 'time': time.time(), 'record': record}
@@ -115,8 +111,7 @@ class Checkpoints:
         given, which is then the checkpoint's `state`.
       step: number of the checkpoint; None: the newest sound one.
 
-    Raises:
-      CheckpointMismatch: if the arrays' names, shapes or dtypes differ.
+    Raises CheckpointMismatch if the arrays' names, shapes or dtypes differ.
     """
     newest = self._newest_sound([s for s in self.steps() if step in (None, s)])
     if newest is None:
@@ -142,14 +137,13 @@ class Checkpoints:
     return None
 
   def _report_damage(self, step: int, error: Exception, is_last: bool) -> None:
-    moved = ''
+    rest = 'no other is used' if is_last else 'the one before is used'
     # The last one stays, so that the next start, too, finds none sound.
     if not (self._read_only or is_last):
       aside = file_io.put_aside(self._path / str(step))
-      moved = f'it was moved to {aside} and '
-    rest = 'no other is used' if is_last else 'the one before is used'
+      rest = f'it was moved to {aside} and {rest}'
     reason = getattr(error, 'strerror', None) or error
-    self._report(f'Checkpoint {step} is damaged ({reason}); {moved}{rest}.')
+    self._report(f'Checkpoint {step} is damaged ({reason}); {rest}.')
 
 
 class NumbersOfCheckpoints:
@@ -176,10 +170,7 @@ class NumbersOfCheckpoints:
 def _read(path: pathlib.Path) -> Checkpoint:
   """Returns a checkpoint with its arrays by name.
 
-  Raises:
-    _Damaged: if it is not what was written, or no release writes such.
-    CheckpointMismatch: if it is of another release.
-    OSError: if it cannot be read.
+  Raises OSError, _Damaged, or CheckpointMismatch if it is of another release.
   """
   header: dict[str, Any] = {}
   if not path.is_dir():
@@ -188,7 +179,10 @@ def _read(path: pathlib.Path) -> Checkpoint:
     if hashlib.sha256(contents).digest() != digest:
       raise _Damaged('its contents do not match their digest')
     line, _, arrays = contents.partition(b'\n')
-    header = _parse_header(line)
+    try:
+      header = file_io.json_object(line)
+    except ValueError as e:
+      raise _Damaged(f'it does not begin with a header: {e}') from e
   if header.get('layout') != _LAYOUT:
     raise CheckpointMismatch(
       f'Checkpoint {path.name} in {path.parents[1]} is of another release of '
@@ -198,13 +192,6 @@ def _read(path: pathlib.Path) -> Checkpoint:
   if not isinstance(header.get('record'), dict):
     raise _Damaged('it has no record')
   return Checkpoint(int(path.name), _parse_arrays(arrays), header['record'])
-
-
-def _parse_header(line: bytes) -> dict[str, Any]:
-  try:
-    return file_io.json_object(line)
-  except ValueError as e:
-    raise _Damaged(f'it does not begin with a header: {e}') from e
 
 
 def _parse_arrays(data: bytes) -> dict[str, np.ndarray]:
@@ -225,8 +212,8 @@ def _time_written(path: pathlib.Path) -> float:
   """Returns when a checkpoint was saved; -inf if it is damaged."""
   try:
     with path.open('rb') as file:
-      return float(_parse_header(file.readline())['time'])
-  except (OSError, KeyError, TypeError, ValueError, _Damaged):
+      return float(file_io.json_object(file.readline())['time'])
+  except (OSError, KeyError, TypeError, ValueError):
     return -math.inf
 
 

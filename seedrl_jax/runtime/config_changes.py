@@ -26,9 +26,9 @@ _FREE = ('network.categories',)
 def check_resumable(
   old: ml_collections.ConfigDict, new: ml_collections.ConfigDict
 ) -> list[str]:
-  """Returns the allowed changes of a configuration, as 'key: old -> new'.
+  """Returns a configuration's changes as 'key: old -> new'.
 
-  Raises WorkdirError if the checkpoint forbids a change; names all of them.
+  Raises WorkdirError if the checkpoint forbids some; names all of them.
   """
   before, after = flat_config(old), flat_config(new)
   if after['env.factory']:
@@ -39,17 +39,17 @@ def check_resumable(
     a, b = before.get(key), after.get(key)
     if a != b:
       changes[key] = f'{key}: {a} -> {b}'
-  refused = '; '.join(text for key, text in changes.items() if _is_fixed(key))
+  refused = '; '.join(
+    text
+    for key, text in changes.items()
+    if f'{key}.'.startswith(_FIXED) and key not in _FREE
+  )
   if refused:
     raise workdir.WorkdirError(
       'The configuration does not fit the checkpoint in --workdir '
       f'({refused}); undo that or start with another --workdir.'
     )
   return list(changes.values())
-
-
-def _is_fixed(key: str) -> bool:
-  return key not in _FREE and f'{key}.'.startswith(_FIXED)
 
 
 def flat_config(

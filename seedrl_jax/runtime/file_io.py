@@ -44,10 +44,7 @@ def numbers_in(folder: pathlib.Path) -> list[int]:
 
 
 def append_whole(path: pathlib.Path, data: bytes) -> None:
-  """Appends `data` to a file, which is made if necessary.
-
-  Raises OSError if not all of it fits; the file is then unchanged.
-  """
+  """Appends to a file, new or not; it is unchanged if that raises OSError."""
   with path.open('ab', buffering=0) as f:
     size = f.tell()
     try:

@@ -158,9 +158,7 @@ def restart_with_huge_pages() -> None:
 def pinned_core(offset: int, index: int) -> int | None:
   """Returns the processor that inference thread `index` is pinned to.
 
-  `offset` is the processor of thread 0; -1 pins none.
-
-  Raises ValueError if this process may not run on that processor.
+  `offset` is that of thread 0; -1 pins none. Raises ValueError if forbidden.
   """
   if offset < 0:
     return None
@@ -172,9 +170,6 @@ def pinned_core(offset: int, index: int) -> int | None:
       'it, or give -1.'
     )
   return core
-
-
-# -- the user's cache folder ------------------------------------------------
 
 
 def cache_folder() -> pathlib.Path:
@@ -190,8 +185,8 @@ def keep_compiled() -> None:
   import jax
 
   config: Any = jax.config
-  if (
-    not config.jax_enable_compilation_cache or config.jax_compilation_cache_dir
+  if config.jax_compilation_cache_dir or (
+    not config.jax_enable_compilation_cache
   ):
     return
   # A folder that cannot be read or written costs a run only time.
@@ -222,9 +217,6 @@ def _processor() -> str:
   text = _CPUINFO.read_text().partition('\n\n')[0]
   lines = [line for line in text.splitlines() if _PROCESSOR.fullmatch(line)]
   return hashlib.sha256('\n'.join(lines).encode()).hexdigest()[:12]
-
-
-# -- imports ----------------------------------------------------------------
 
 
 def defer_packages() -> None:
@@ -299,12 +291,7 @@ def without_collection() -> Iterator[None]:
     gc.enable()
 
 
-# -- signals and outputs of a program that may outlive its terminal ---------
-
-
-def on_stop(
-  handler: Callable[[int, types.FrameType | None], None],
-) -> None:
+def on_stop(handler: Callable[[int, types.FrameType | None], None]) -> None:
   """Calls `handler` on Ctrl-C, SIGTERM and, unless under `nohup`, SIGHUP."""
   numbers = [signal.SIGINT, signal.SIGTERM]
   if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

@@ -32,34 +32,21 @@ _SENTENCES = {
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-  """Counters at one moment.
+  """Counters at one moment; waits are in seconds, summed over threads."""
 
-  Attributes:
-    seconds: training time over all starts of the run.
-    env_steps, eval_steps: transitions of training and evaluation environments.
-    environment_wait, store_wait: seconds that inference threads waited, summed
-      over threads.
-    idle_env_seconds: environments x seconds of waiting for actions.
-    learner_wait: seconds that the learner waited for data.
-    lag_sum, lag_updates: sum of the updates' mean policy lag, and their count.
-    dropped_sum: sum of the updates' dropped shares of their unrolls.
-    num_envs: connected environments.
-    cpu_seconds: of this program's processes, without a Reverb server.
-  """
-
-  seconds: float
-  env_steps: int = 0
-  eval_steps: int = 0
+  seconds: float  # training time over all starts of the run
+  env_steps: int = 0  # transitions of training environments
+  eval_steps: int = 0  # transitions of evaluation environments
   updates: int = 0
-  environment_wait: float = 0.0
-  store_wait: float = 0.0
-  idle_env_seconds: float = 0.0
-  learner_wait: float = 0.0
-  lag_sum: float = 0.0
+  environment_wait: float = 0.0  # of inference for environments
+  store_wait: float = 0.0  # of inference for room in the store
+  idle_env_seconds: float = 0.0  # environments x seconds without an action
+  learner_wait: float = 0.0  # of the learner for data
+  lag_sum: float = 0.0  # of the mean policy lags of `lag_updates` updates
   lag_updates: int = 0
-  num_envs: int = 0
-  dropped_sum: float = 0.0
-  cpu_seconds: float = 0.0
+  num_envs: int = 0  # connected environments
+  dropped_sum: float = 0.0  # of the updates' dropped shares of their unrolls
+  cpu_seconds: float = 0.0  # of this program, without a Reverb server
 
   def plus(self, other: 'Snapshot') -> 'Snapshot':
     """Returns the sum with another host's counters of the same update."""
@@ -93,28 +80,20 @@ _RECORD = {
 
 @dataclasses.dataclass
 class RunRecord:
-  """Counters of the run over all its starts.
-
-  Attributes:
-    env_steps, eval_steps: transitions of training and evaluation environments.
-    seconds, cpu_seconds: training time.
-    starts: number of starts; environments' seeds depend on it.
-    returns, eval_returns: returns of the last episodes.
-    value_std: standard deviation of the network's values in the run's first
-      report; None before it.
-    replay: name of the saved replay; '' for none.
-    inference_keys: PRNG key of each inference stream, as integers.
-  """
+  """Counters of the run over all its starts; steps are transitions."""
 
   env_steps: int = 0
   eval_steps: int = 0
   seconds: float = 0.0
   cpu_seconds: float = 0.0
-  starts: int = 0
+  starts: int = 0  # environments' seeds depend on it
+  # Of the last episodes.
   returns: list[float] = dataclasses.field(default_factory=list)
   eval_returns: list[float] = dataclasses.field(default_factory=list)
+  # Standard deviation of the network's values in the run's first report.
   value_std: float | None = None
-  replay: str = ''
+  replay: str = ''  # name of the saved replay; '': none
+  # PRNG key of each inference stream, as integers.
   inference_keys: list[list[int]] = dataclasses.field(default_factory=list)
 
   @classmethod
@@ -127,43 +106,27 @@ class RunRecord:
 
 
 class Summary(NamedTuple):
-  """A run's results, over all its starts.
+  """A run's results, over all its starts; None for means of no episodes."""
 
-  Attributes:
-    env_frames: steps of the training environments x action repeat.
-    env_steps: their transitions.
-    seconds: training time.
-    updates: optimiser steps.
-    mean_return_100: of the last 100 training episodes; None before the first.
-    eval_mean_return: of the last 20 evaluation episodes; None if there are
-      none.
-    policy_lag_mean: in batches, of the last start.
-    status: 'running', 'finished', 'stopped', or 'failed: ' and why.
-  """
-
-  env_frames: int
-  env_steps: int
-  seconds: float
+  env_frames: int  # steps of the training environments x action repeat
+  env_steps: int  # their transitions
+  seconds: float  # training time
   frames_per_second: float
-  updates: int
-  mean_return_100: float | None
-  eval_mean_return: float | None
-  policy_lag_mean: float
-  status: str
+  updates: int  # optimiser steps
+  mean_return_100: float | None  # of the last 100 training episodes
+  eval_mean_return: float | None  # of the last 20 evaluation episodes
+  policy_lag_mean: float  # in batches, of the last start
+  status: str  # 'running', 'finished', 'stopped', or 'failed: ' and why
 
 
 @dataclasses.dataclass(frozen=True)
 class Waits:
-  """Shares of the time, 0..1, in which each part waited for another.
+  """Shares of the time, 0..1, in which each part waited for another."""
 
-  `envs_for_actions` is a mean over environments, from the arrival of a step to
-  the departure of its action; `inference_for_learner` is for room in the
-  store, or for `learner.max_lag`.
-  """
-
+  # A mean, from the arrival of a step to the departure of its action.
   envs_for_actions: float
   inference_for_envs: float
-  inference_for_learner: float
+  inference_for_learner: float  # for room in the store or `learner.max_lag`
   learner_for_data: float
 
   def _bottleneck(self) -> tuple[str, float]:

@@ -150,10 +150,9 @@ def check(
   allowed: Mapping[str, Allowed],
   complete: bool = True,
 ) -> None:
-  """Checks that all keys of `allowed` are there and their values allowed.
+  """Raises ValueError if a key of `allowed` is missing or has a wrong value.
 
-  Raises ValueError if not, or if `complete` and there are other keys; names the
-  flag and what to give instead.
+  If `complete`, there must be no other keys.
   """
   check_values(config, allowed)
   values = dict(leaves(config, allowed))
@@ -177,11 +176,7 @@ def check(
 def check_values(
   config: ml_collections.ConfigDict, allowed: Mapping[str, Allowed]
 ) -> None:
-  """Checks the values of those keys of `allowed` that are there.
-
-  Raises ValueError if one is not allowed, or a section is a value; names the
-  flag and what to give instead.
-  """
+  """Raises ValueError if a key of `allowed` has a value that is not allowed."""
   for key, value in leaves(config, allowed):
     start = f'--config.{key}={value!s:.99}'
     if key in allowed:
@@ -194,8 +189,8 @@ def check_values(
 def load_module(flag: str, name: str, hint: str = '') -> ModuleType:
   """Imports the module `name`, installed or in the current folder.
 
-  Raises ValueError if its import fails, or there is no such module; the message
-  begins with `flag` and then ends with `hint`.
+  Raises ValueError if it cannot; the message begins with `flag`, and ends with
+  `hint` if there is no such module.
   """
   folder = os.getcwd()
   is_ours = name.partition('.')[0] == __name__.partition('.')[0]

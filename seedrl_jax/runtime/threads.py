@@ -22,9 +22,6 @@ class ThreadGroup:
   """Starts threads, stops them together and keeps the first failure.
 
   Once the group is stopping, exceptions of the types `ends` are no failures.
-
-  Attributes:
-    failure: the first failure, if any.
   """
 
   def __init__(self, ends: tuple[type[BaseException], ...] = ()):
@@ -32,7 +29,7 @@ class ThreadGroup:
     self._threads: list[threading.Thread] = []
     self._stopping = threading.Event()
     self._lock = threading.Lock()
-    self.failure: Failure | None = None
+    self.failure: Failure | None = None  # the first
     self._wakers: list[Callable[[], None]] = []
 
   @property

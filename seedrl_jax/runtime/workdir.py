@@ -38,24 +38,7 @@ class WorkdirError(ValueError):
 
 
 class Workdir:
-  """Paths below one directory.
-
-  Attributes:
-    path: the directory, absolute.
-    lock: names the process that uses the directory.
-    config_json: the configuration of the latest start.
-    env_spec_json: the spec of its environments.
-    metrics_csv: one row per report.
-    metrics_jsonl: one JSON object per report.
-    summary_json: the results, written when a run ends.
-    versions: the software of each start, one a line.
-    checkpoints: one file per checkpoint, named by its update.
-    replay: the replay's part of each checkpoint, with the same names.
-    reverb: log and unfinished checkpoints of the run's Reverb server.
-    actor_socket: socket for actors, unless addresses are configured.
-    tensorboard: event files.
-    profile: traces of `--profile`.
-  """
+  """Paths below one directory, `path`, which is absolute."""
 
   def __init__(self, path: str | os.PathLike[str], flag: str = '--workdir'):
     """Raises WorkdirError if `path` is a URL, as a run needs a file system."""
@@ -66,19 +49,22 @@ class Workdir:
         '`launch/tpu_vm.sh train --backup=gs://…` does so.'
       )
     self.path = pathlib.Path(path).expanduser().absolute()
-    self.lock = self.path / 'run.lock'
+    self.lock = self.path / 'run.lock'  # names the process that has it
+    # Configuration, environments' spec and software of the latest start; of the
+    # software, each start has a line.
     self.config_json = self.path / 'config.json'
     self.env_spec_json = self.path / 'env_spec.json'
-    self.metrics_csv = self.path / 'metrics.csv'
-    self.metrics_jsonl = self.path / 'metrics.jsonl'
-    self.summary_json = self.path / 'summary.json'
     self.versions = self.path / 'versions.jsonl'
+    self.metrics_csv = self.path / 'metrics.csv'  # a row per report
+    self.metrics_jsonl = self.path / 'metrics.jsonl'  # an object per report
+    self.summary_json = self.path / 'summary.json'  # results, at the end
+    # A file per checkpoint, named by its update, and its replay's folder.
     self.checkpoints = self.path / 'checkpoints'
     self.replay = self.path / 'replay'
-    self.reverb = self.path / 'reverb'
-    self.actor_socket = self.path / 'actors.sock'
-    self.tensorboard = self.path / 'tensorboard'
-    self.profile = self.path / 'profile'
+    self.reverb = self.path / 'reverb'  # log and unfinished checkpoints
+    self.actor_socket = self.path / 'actors.sock'  # if no address is given
+    self.tensorboard = self.path / 'tensorboard'  # event files
+    self.profile = self.path / 'profile'  # traces of `--profile`
     self._hosts = self.path / 'hosts'
     # Folders on the way here that are inside another work directory.
     self._inside: tuple[pathlib.Path, ...] = ()
@@ -150,10 +136,8 @@ class Workdir:
     The directory itself may be a link, unless it is a host's.
     """
     refuse_links(*self._inside, *self.path.glob('*'))
-    for folder in (
-      *(self.checkpoints, self.replay, self.reverb),
-      *(self.tensorboard, self.profile, self._hosts),
-    ):
+    folders = [self.checkpoints, self.replay, self.reverb, self.tensorboard]
+    for folder in [*folders, self.profile, self._hosts]:
       refuse_links(*_below(folder))
 
   def read_config(
@@ -211,7 +195,6 @@ class Workdir:
       ) from e
 
   def write_env_spec(self, spec: types.EnvSpec) -> None:
-    """Writes the spec of the environments; raises NotWritten."""
     file_io.write_json(self.env_spec_json, env_specs.to_json(spec))
 
   def write_config(self, config: ml_collections.ConfigDict) -> None:
