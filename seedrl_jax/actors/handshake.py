@@ -68,54 +68,33 @@ INFERENCE = (CENTRAL, LOCAL)
 
 
 class Hello(NamedTuple):
-  """The actor's first message.
-
-  Attributes:
-    name: of the actor, for messages.
-    inference: one of `INFERENCE`.
-  """
+  """The actor's first message."""
 
   num_envs: int
-  name: str
-  inference: str = CENTRAL
+  name: str  # of the actor, for messages
+  inference: str = CENTRAL  # one of `INFERENCE`
 
 
 class LocalRun(NamedTuple):
-  """What an actor needs to act and to write unrolls by itself.
+  """What an actor needs to act and to write unrolls by itself."""
 
-  Attributes:
-    config: as `local_config` returns it.
-    global_env_id: int32 `[num_envs]`, run-wide ids of the actor's environments.
-    block_width: unrolls that are assembled side by side.
-    replay_address: 'host:port' of the Reverb server, as the learner sees it.
-    parameters: leaves in the order of transmission, as `spec_texts` has them.
-  """
-
-  config: dict[str, Any]
-  global_env_id: np.ndarray
+  config: dict[str, Any]  # by `local_config`
+  global_env_id: np.ndarray  # int32 `[num_envs]`, run-wide ids
   num_train_envs: int
   num_eval_envs: int
-  block_width: int
-  replay_address: str
-  parameters: dict[str, str]
+  block_width: int  # unrolls that are assembled side by side
+  replay_address: str  # host:port of Reverb, as the learner sees it
+  parameters: dict[str, str]  # leaves as sent, by `spec_texts`
 
 
 class Welcome(NamedTuple):
-  """The learner's answer.
+  """The learner's answer."""
 
-  Attributes:
-    run_id: unique id of this connection of the group.
-    seed: environment i is seeded with `seed + i`.
-    env: as `env_values` returns it.
-    spec: of the learner's environments, as `spec_texts` returns it.
-    local: for an actor that acts itself.
-  """
-
-  run_id: str
-  seed: int
-  env: dict[str, Any]
-  spec: dict[str, str]
-  local: LocalRun | None = None
+  run_id: str  # unique id of this connection of the group
+  seed: int  # environment i is seeded with `seed + i`
+  env: dict[str, Any]  # by `env_values`
+  spec: dict[str, str]  # of the learner's environments, by `spec_texts`
+  local: LocalRun | None = None  # for an actor that acts itself
 
 
 # What the fields of `Welcome` and `LocalRun` may be.

@@ -25,19 +25,12 @@ _REPORT_COLUMNS = (
 
 
 class Report(NamedTuple):
-  """Progress since the previous report.
+  """Progress since the previous report."""
 
-  Attributes:
-    version: of the actor's parameters; `types.NO_VERSION`: none yet.
-    env_steps: transitions, without reset pseudo-steps.
-    store_wait: seconds in which the store took no unroll (back pressure).
-    store_bytes: bytes sent to Reverb.
-  """
-
-  version: int
-  env_steps: int
-  store_wait: float
-  store_bytes: int
+  version: int  # of the actor's parameters, or `types.NO_VERSION`
+  env_steps: int  # transitions, without reset pseudo-steps
+  store_wait: float  # seconds in which the store took no unroll
+  store_bytes: int  # sent to Reverb
   episodes: base.EndedEpisodes
 
 
@@ -73,13 +66,11 @@ def unpack_report(message: wire.Message) -> Report:
   wire.expect(message, wire.MessageKind.REPORT)
   if message.rows != 1:
     raise wire.WireError('REPORT must be of one row.')
-  head, episodes = wire.take(
-    message.body,
-    (_REPORT_COLUMNS, 1),
-    (wire.EPISODE_COLUMNS, message.episodes),
-  )
-  values = [column.item() for column in head]
-  return Report(*values, base.EndedEpisodes(*episodes))
+  columns = wire.EPISODE_COLUMNS, message.episodes
+  head, episodes = wire.take(message.body, (_REPORT_COLUMNS, 1), columns)
+  version, env_steps, store_wait, store_bytes = (c.item() for c in head)
+  ended = base.EndedEpisodes(*episodes)
+  return Report(version, env_steps, store_wait, store_bytes, ended)
 
 
 def episode_columns(episodes: list[base.Episode]) -> base.EndedEpisodes:

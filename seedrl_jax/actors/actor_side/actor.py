@@ -47,29 +47,20 @@ MakeLocalActor = Callable[[handshake.Welcome, base.LocalStream], Any]
 
 
 class GroupOptions(NamedTuple):
-  """Options of a group.
+  """Options of a group."""
 
-  Attributes:
-    address: of the learner.
-    batch_size: environments that step at a time, so that others do meanwhile;
-      0: all. Fewer only if the group acts itself.
-    num_threads: threads of the environments; 0: all cores for each group, as
-      groups step in turn.
-    affinity: first processor for these threads; -1: any.
-    patience: seconds to look for a learner that is not there; 0: for ever.
-    name: of the actor, for messages.
-    allowed: flags that allow code from outside this package; see `trust.check`.
-  """
-
-  address: addresses.Address
+  address: addresses.Address  # of the learner
   security: credentials.Security
   num_envs: int
+  # Environments that step at a time, so that others do meanwhile; 0: all. Fewer
+  # only if the group acts itself.
   batch_size: int = 0
+  # Of the environments; 0: all cores for each group, as groups step in turn.
   num_threads: int = 0
-  affinity: int = -1
-  patience: float = PATIENCE
-  name: str = 'actor'
-  allowed: Collection[str] = ()
+  affinity: int = -1  # first processor for these threads; -1: any
+  patience: float = PATIENCE  # seconds to look for a learner; 0: for ever
+  name: str = 'actor'  # for messages
+  allowed: Collection[str] = ()  # flags that allow foreign code; see `trust`
 
 
 class EnvGroup:
@@ -102,9 +93,8 @@ class EnvGroup:
   def run(self) -> bool:
     """Serves until `stop`, or returns True when the training has ended.
 
-    Raises:
-      ActorError: if learner and actor do not fit, or none was found in time.
-      EnvironmentFailed: if an environment fails, or hangs after `stop`.
+    Raises ActorError if learner and actor do not fit, or none was found in
+    time, and EnvironmentFailed if an environment fails, or hangs after `stop`.
     """
     while not self._stop.is_set():
       try:

@@ -41,15 +41,12 @@ class PeerLost(Exception):
 
 
 class LearnerConnection:
-  """One stream to the learner; the caller closes it.
-
-  Attributes:
-    advice: what may help if the stream fails; '' if it has connected.
-  """
+  """One stream to the learner; the caller closes it."""
 
   def __init__(
     self, address: addresses.Address, security: credentials.Security
   ):
+    # What may help if the stream fails; '' if it has connected.
     self.advice = ''
     self._address = address
     self._security = security
@@ -83,10 +80,8 @@ class LearnerConnection:
   def receive(self) -> wire.Message:
     """Waits for the learner's next message.
 
-    Raises:
-      PeerLost: if the learner ended the stream.
-      wire.WireError: if the message is malformed.
-      grpc.RpcError: if the stream failed.
+    Raises PeerLost at the stream's end, WireError if the message is malformed,
+    and `grpc.RpcError` if the stream failed.
     """
     message = next(self._rpc, None)
     if message is None:
@@ -112,7 +107,8 @@ class LearnerConnection:
       self._channel.close()
       self._channel = None
     with self._lock:
-      self._rpc = None
+      rpc, self._rpc = self._rpc, None
+    del rpc
 
   def _connect(self, channel: grpc.Channel) -> None:
     """Waits until the channel has connected, or failed to.

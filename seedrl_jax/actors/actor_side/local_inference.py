@@ -37,11 +37,7 @@ _ANSWER, _JOIN = 10.0, 60.0
 
 
 class LocalInference:
-  """Acts for a group's environments, in a thread of its own.
-
-  Attributes:
-    parameters: specs of the leaves that it takes.
-  """
+  """Acts for a group's environments, in a thread of its own."""
 
   def __init__(
     self,
@@ -58,7 +54,17 @@ class LocalInference:
     self._run = welcome.local
     self._stream = stream
     self._config = ml_collections.ConfigDict(self._run.config)
-    self._address = _replay_address(self._run, learner, security)
+    try:
+      address = addresses.as_seen_from_actor(self._run.replay_address, learner)
+    except ValueError as e:
+      raise IncompatibleLearner(str(e)) from e
+    if not address.is_local and not security.insecure:
+      raise IncompatibleLearner(
+        f'Reverb at {address.text} takes unrolls in the clear, without TLS or '
+        'a token; trust the network between with --insecure, or take '
+        '--inference=central.'
+      )
+    self._address = address.text
     self._make_agent(jax.random.PRNGKey(welcome.seed))
     self._newest: tuple[int, agents.Params] = types.NO_VERSION, None
     self._worker: worker_lib.InferenceWorker | None = None
@@ -76,17 +82,18 @@ class LocalInference:
   def _make_agent(self, key: jax.Array) -> None:
     self._device = jax.local_devices(backend='cpu')[0]
     run = self._run
-    self._env_spec = types.EnvSpec(
+    env_spec = types.EnvSpec(
       self._stream.spec, run.num_train_envs, run.num_eval_envs
     )
     try:
       allowed = agents.allowed(self._config) or {}
       settings.check(self._config, allowed, complete=False)
-      self._agent = agents.load_agent(self._config, self._env_spec)
+      self._agent = agents.load_agent(self._config, env_spec)
     except (ValueError, ImportError) as e:
       raise IncompatibleLearner(str(e)) from e
     self._shapes = self._agent.params_shapes()
     parameters = agents.parameter_specs(self._shapes)
+    # Specs of the leaves that `take` takes.
     self.parameters = tuple(parameters.values())
     texts = handshake.spec_texts(parameters)
     if list(texts.items()) != list(run.parameters.items()):  # in order, too
@@ -236,21 +243,3 @@ class LocalInference:
       )
     except (errors.RequestRefused, errors.UnknownTable) as e:
       raise IncompatibleLearner(str(e)) from e
-
-
-def _replay_address(
-  run: handshake.LocalRun,
-  learner: addresses.Address,
-  security: credentials.Security,
-) -> str:
-  try:
-    replay_address = addresses.as_seen_from_actor(run.replay_address, learner)
-  except ValueError as e:
-    raise IncompatibleLearner(str(e)) from e
-  if not replay_address.is_local and not security.insecure:
-    raise IncompatibleLearner(
-      f'Reverb at {replay_address.text} takes unrolls in the clear, without '
-      'TLS or a token; trust the network between with --insecure, or take '
-      '--inference=central.'
-    )
-  return replay_address.text

@@ -47,10 +47,8 @@ class RemoteStream(base.EnvStream):
   ):
     """Makes a stream of `num_envs` free slots.
 
-    Args:
-      batch_size: the most environments in one `recv`, and in a group.
-      min_batch_size: environments that make a batch at once.
-      timeout: seconds after which fewer do.
+    `batch_size` is the most environments in one `recv`, and in a group;
+    `min_batch_size` make a batch at once, after `timeout` seconds fewer do.
     """
     if not 1 <= min_batch_size <= batch_size <= num_envs:
       raise ValueError(
@@ -86,8 +84,7 @@ class RemoteStream(base.EnvStream):
   @property
   def num_connected(self) -> int:
     """Number of environments that actors have brought."""
-    with self._changed:
-      return sum(len(lease.env_id) for lease in self._leases)
+    return self.num_envs - self.num_free
 
   @property
   def num_free(self) -> int:

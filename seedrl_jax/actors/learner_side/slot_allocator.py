@@ -26,18 +26,13 @@ class StreamRefused(Exception):
 
 
 class LocalOffer(NamedTuple):
-  """What a learner has for actors that act themselves.
-
-  Attributes:
-    global_env_id: of each stream, int32 `[N]`, run-wide ids of its slots.
-    replay_address: returns the Reverb server's current address.
-  """
+  """What a learner has for actors that act themselves."""
 
   config: ml_collections.ConfigDict
   env_spec: types.EnvSpec
-  global_env_id: Sequence[np.ndarray]
+  global_env_id: Sequence[np.ndarray]  # of each stream, int32 `[N]`, run-wide
   block_width: int
-  replay_address: Callable[[], str]
+  replay_address: Callable[[], str]  # returns Reverb's current address
   feed: local_messages.ParameterFeed
 
 
@@ -61,10 +56,9 @@ class SlotAllocator:
   ):
     """Raises `ValueError` if an option of `env_values` cannot be sent.
 
-    Args:
-      streams: of equal environments; the emptiest is filled first.
-      seed: numbers that no other start of any run shares.
-      local: for actors that act themselves; None: these are rejected.
+    The emptiest of the streams, of equal environments, is filled first. No
+    other start of any run shares `seed`. Without `local`, actors that act
+    themselves are rejected.
     """
     self.streams = tuple(streams)
     self.spec = streams[0].spec

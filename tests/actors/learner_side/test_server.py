@@ -240,7 +240,7 @@ def test_a_server_that_fails_tells_inference():
     toys.learner() as (server, inference),
   ):
     server._sessions.add(session)
-    server._state.loop.call_soon_threadsafe(server._wake)
+    server._state.loop.call_soon_threadsafe(server._stopping.set)
     inference.join()
 
 
