@@ -31,7 +31,15 @@ class Address(NamedTuple):
 def parse(flag: str, text: str) -> Address:
   """Reads an address; raises `ValueError`, naming `flag`, if it is invalid."""
   if text.startswith(_UNIX):
-    return _parse_unix(flag, text.removeprefix(_UNIX))
+    path = text.removeprefix(_UNIX)
+    # gRPC reads a relative path differently than a shell.
+    path = os.path.abspath(os.path.expanduser(path)) if path else ''
+    if not 1 < len(os.fsencode(path)) <= _MAX_PATH:
+      raise ValueError(
+        f'{flag}={text}: the path of a socket can have {_MAX_PATH} bytes; '
+        'name a shorter one, such as unix:/tmp/actors.sock.'
+      )
+    return Address(_UNIX + path, True, True)
   host, colon, port = text.rpartition(':')
   bare = host[1:-1] if host[:1] == '[' and host[-1:] == ']' else host
   is_port = colon and port.isdecimal() and int(port) < 1 << 16
@@ -39,25 +47,11 @@ def parse(flag: str, text: str) -> Address:
     raise ValueError(
       f'{flag}={text}: must be unix:/path, host:port or, with IPv6, [::1]:port.'
     )
-  return Address(text, False, _is_loopback(bare))
-
-
-def _parse_unix(flag: str, text: str) -> Address:
-  # gRPC reads a relative path differently than a shell.
-  path = os.path.abspath(os.path.expanduser(text)) if text else ''
-  if not 1 < len(os.fsencode(path)) <= _MAX_PATH:
-    raise ValueError(
-      f'{flag}=unix:{text}: the path of a socket can have {_MAX_PATH} bytes; '
-      'name a shorter one, such as unix:/tmp/actors.sock.'
-    )
-  return Address(_UNIX + path, True, True)
-
-
-def _is_loopback(host: str) -> bool:
   try:
-    return ipaddress.ip_address(host).is_loopback
+    is_local = ipaddress.ip_address(bare).is_loopback
   except ValueError:
-    return host == 'localhost'
+    is_local = bare == 'localhost'
+  return Address(text, False, is_local)
 
 
 def _shows_in_clear(address: Address, security: Security) -> bool:
@@ -69,11 +63,7 @@ def _shows_in_clear(address: Address, security: Security) -> bool:
 def check_listening(
   listening: Sequence[Address], security: Security, flag: str = _ACTORS
 ) -> None:
-  """Checks that other machines need TLS and a token; `flag` has the addresses.
-
-  Raises:
-    ValueError: if they do not, or a token would travel unencrypted.
-  """
+  """Raises ValueError unless other machines need TLS and show a token so."""
   is_open = security.insecure or (security.certificate and security.token)
   for address in listening:
     if not address.is_local and not is_open:
@@ -150,10 +140,10 @@ def as_seen_from_actor(text: str, learner: Address) -> Address:
   If `text` is local to the learner, the host is that of `learner`.
   """
   address = parse('--config.replay.address', text)
-  if not address.is_local or learner.is_local:
-    return address
-  host, port = learner.text.rpartition(':')[0], text.rpartition(':')[2]
-  return Address(f'{host}:{port}', is_unix=False, is_local=False)
+  if address.is_local and not learner.is_local:
+    host, port = learner.text.rpartition(':')[0], text.rpartition(':')[2]
+    return Address(f'{host}:{port}', is_unix=False, is_local=False)
+  return address
 
 
 def open_channel(

@@ -12,20 +12,13 @@ _SCHEME = 'Bearer '
 
 
 class Security(NamedTuple):
-  """One side's credentials.
+  """One side's credentials; empty ones are not used."""
 
-  Attributes:
-    certificate: PEM: the learner's own chain, or the authorities that an actor
-      trusts; empty: no TLS.
-    key: PEM, of the learner's certificate.
-    token: shared secret; empty: none.
-    insecure: whether the user allows connections without TLS and token.
-  """
-
+  # PEM: the learner's own chain, or the authorities that an actor trusts.
   certificate: bytes = b''
-  key: bytes = b''
-  token: str = ''
-  insecure: bool = False
+  key: bytes = b''  # PEM, of the learner's certificate
+  token: str = ''  # shared secret
+  insecure: bool = False  # whether connections need neither TLS nor token
 
   def metadata(self) -> tuple[tuple[str, str], ...]:
     """Returns a call's metadata, with the token if there is one."""
@@ -44,11 +37,7 @@ class Security(NamedTuple):
 
 
 def learner_security(config: ml_collections.ConfigDict) -> Security:
-  """Reads the files that the `actors` section of a config names.
-
-  Raises:
-    ValueError: if one cannot be read, or one of certificate and key is missing.
-  """
+  """Reads the files of a config's `actors` section; ValueError if it cannot."""
   prefix = '--config.actors.'
   if bool(config.tls_certificate) != bool(config.tls_key):
     raise ValueError(

@@ -68,54 +68,33 @@ INFERENCE = (CENTRAL, LOCAL)
 
 
 class Hello(NamedTuple):
-  """The actor's first message.
-
-  Attributes:
-    name: of the actor, for messages.
-    inference: one of `INFERENCE`.
-  """
+  """The actor's first message."""
 
   num_envs: int
-  name: str
-  inference: str = CENTRAL
+  name: str  # of the actor, for messages
+  inference: str = CENTRAL  # one of `INFERENCE`
 
 
 class LocalRun(NamedTuple):
-  """What an actor needs to act and to write unrolls by itself.
+  """What an actor needs to act and to write unrolls by itself."""
 
-  Attributes:
-    config: as `local_config` returns it.
-    global_env_id: int32 `[num_envs]`, run-wide ids of the actor's environments.
-    block_width: unrolls that are assembled side by side.
-    replay_address: 'host:port' of the Reverb server, as the learner sees it.
-    parameters: leaves in the order of transmission, as `spec_texts` has them.
-  """
-
-  config: dict[str, Any]
-  global_env_id: np.ndarray
+  config: dict[str, Any]  # by `local_config`
+  global_env_id: np.ndarray  # int32 `[num_envs]`, run-wide ids
   num_train_envs: int
   num_eval_envs: int
-  block_width: int
-  replay_address: str
-  parameters: dict[str, str]
+  block_width: int  # unrolls that are assembled side by side
+  replay_address: str  # host:port of Reverb, as the learner sees it
+  parameters: dict[str, str]  # leaves as sent, by `spec_texts`
 
 
 class Welcome(NamedTuple):
-  """The learner's answer.
+  """The learner's answer."""
 
-  Attributes:
-    run_id: unique id of this connection of the group.
-    seed: environment i is seeded with `seed + i`.
-    env: as `env_values` returns it.
-    spec: of the learner's environments, as `spec_texts` returns it.
-    local: for an actor that acts itself.
-  """
-
-  run_id: str
-  seed: int
-  env: dict[str, Any]
-  spec: dict[str, str]
-  local: LocalRun | None = None
+  run_id: str  # unique id of this connection of the group
+  seed: int  # environment i is seeded with `seed + i`
+  env: dict[str, Any]  # by `env_values`
+  spec: dict[str, str]  # of the learner's environments, by `spec_texts`
+  local: LocalRun | None = None  # for an actor that acts itself
 
 
 # What the fields of `Welcome` and `LocalRun` may be.
@@ -146,22 +125,20 @@ def env_values(env_config: ml_collections.ConfigDict) -> dict[str, Any]:
 def local_config(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns the parts of a run's config that make the agent and the table."""
   values = config.to_dict()
-  kept = {k: v for k, v in values.items() if k not in _LEARNER_SECTIONS}
+  parts = {k: v for k, v in values.items() if k not in _LEARNER_SECTIONS}
   # As in config.json.
-  return json.loads(json.dumps(kept, default=str))
+  return json.loads(json.dumps(parts, default=str))
 
 
 def spec_texts(specs: Mapping[str, Any]) -> dict[str, str]:
-  """Returns specs as text, which both sides compare."""
-  return {name: _shortened(str(spec)) for name, spec in specs.items()}
-
-
-def _shortened(text: str) -> str:
-  """Returns a text whose end is a digest if it is long."""
-  if len(text) <= _MAX_SPEC:
-    return text
-  digest = hashlib.sha256(text.encode()).hexdigest()
-  return f'{text[:_MAX_SPEC]}… (SHA-256 {digest})'
+  """Returns specs as text, which both sides compare; a long one is hashed."""
+  texts = {}
+  for name, spec in specs.items():
+    texts[name] = text = str(spec)
+    if len(text) > _MAX_SPEC:
+      digest = hashlib.sha256(text.encode()).hexdigest()
+      texts[name] = f'{text[:_MAX_SPEC]}… (SHA-256 {digest})'
+  return texts
 
 
 def requested_config(welcome: Welcome) -> dict[str, Any]:
@@ -184,17 +161,13 @@ def env_config(
 
   `affinity` is the first processor of the environments' threads; -1: any.
   """
-  own = {
-    'num_threads': num_threads,
-    'thread_affinity_offset': affinity,
-    # Start more actors instead.
-    'processes': 0,
-  }
-  return ml_collections.ConfigDict(welcome.env | own)
+  # Instead of processes, start more actors.
+  local = {'num_threads': num_threads, 'processes': 0}
+  local['thread_affinity_offset'] = affinity
+  return ml_collections.ConfigDict(welcome.env | local)
 
 
 def pack_hello(hello: Hello) -> bytes:
-  """Packs a HELLO message."""
   return wire.pack_json(wire.MessageKind.HELLO, hello._asdict())
 
 
@@ -214,11 +187,10 @@ def unpack_hello(message: wire.Message) -> Hello:
 
 def pack_welcome(welcome: Welcome) -> bytes:
   """Packs a WELCOME message; raises `ValueError` if it cannot be sent."""
-  local = welcome.local
-  value = welcome._asdict() | {
-    'local': local
-    and local._asdict() | {'global_env_id': local.global_env_id.tolist()},
-  }
+  value, local = welcome._asdict(), welcome.local
+  if local is not None:
+    ids = local.global_env_id.tolist()
+    value['local'] = local._asdict() | {'global_env_id': ids}
   return wire.pack_json(wire.MessageKind.WELCOME, value)
 
 

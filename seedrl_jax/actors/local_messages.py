@@ -25,19 +25,12 @@ _REPORT_COLUMNS = (
 
 
 class Report(NamedTuple):
-  """Progress since the previous report.
+  """Progress since the previous report."""
 
-  Attributes:
-    version: of the actor's parameters; `types.NO_VERSION`: none yet.
-    env_steps: transitions, without reset pseudo-steps.
-    store_wait: seconds in which the store took no unroll (back pressure).
-    store_bytes: bytes sent to Reverb.
-  """
-
-  version: int
-  env_steps: int
-  store_wait: float
-  store_bytes: int
+  version: int  # of the actor's parameters, or `types.NO_VERSION`
+  env_steps: int  # transitions, without reset pseudo-steps
+  store_wait: float  # seconds in which the store took no unroll
+  store_bytes: int  # sent to Reverb
   episodes: base.EndedEpisodes
 
 
@@ -73,19 +66,11 @@ def unpack_report(message: wire.Message) -> Report:
   wire.expect(message, wire.MessageKind.REPORT)
   if message.rows != 1:
     raise wire.WireError('REPORT must be of one row.')
-  head, episodes = wire.take(
-    message.body,
-    (_REPORT_COLUMNS, 1),
-    (wire.EPISODE_COLUMNS, message.episodes),
-  )
+  columns = wire.EPISODE_COLUMNS, message.episodes
+  head, episodes = wire.take(message.body, (_REPORT_COLUMNS, 1), columns)
   version, env_steps, store_wait, store_bytes = (c.item() for c in head)
-  return Report(
-    version,
-    env_steps,
-    store_wait,
-    store_bytes,
-    base.EndedEpisodes(*episodes),
-  )
+  ended = base.EndedEpisodes(*episodes)
+  return Report(version, env_steps, store_wait, store_bytes, ended)
 
 
 def episode_columns(episodes: list[base.Episode]) -> base.EndedEpisodes:
@@ -97,6 +82,8 @@ def episode_columns(episodes: list[base.Episode]) -> base.EndedEpisodes:
 
 
 NO_EPISODES = base.EndedEpisodes(*[np.zeros(0)] * len(wire.EPISODE_COLUMNS))
+# PARAMETERS without any.
+NOTHING_NEWER = wire.pack(wire.MessageKind.PARAMETERS, [])
 
 
 class ParameterFeed:
@@ -139,19 +126,10 @@ class ParameterFeed:
     return self._message
 
 
-def nothing_newer() -> bytes:
-  """Packs PARAMETERS without any."""
-  return wire.pack(wire.MessageKind.PARAMETERS, [])
-
-
 def unpack_parameters(
   message: wire.Message, specs: Iterable[types.ArraySpec]
 ) -> tuple[int, list[np.ndarray]] | None:
-  """Returns version and leaves; None if there is nothing newer.
-
-  Raises:
-    wire.WireError: if it is another message, or has other parameters.
-  """
+  """Returns version and leaves, None if nothing is newer; raises WireError."""
   wire.expect(message, wire.MessageKind.PARAMETERS)
   if not message.rows:
     return None

@@ -16,7 +16,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.envs import base, step_checks
-from seedrl_jax.runtime import nest
+from seedrl_jax.runtime import file_io, nest
 
 VERSION = 5
 SERVICE, METHOD = 'seedrl_jax.Actors', 'Serve'
@@ -64,18 +64,15 @@ class MessageKind(enum.IntEnum):
 class Message(NamedTuple):
   """A message whose header is right.
 
-  Attributes:
-    rows, episodes: numbers of environments and finished episodes.
-    sequence: for STEPS and REPORT its number in the stream, from 0; for
-      PARAMETERS their version.
-    body: the bytes after the header.
+  `sequence` is a message's number in the stream, from 0, but the version of
+  PARAMETERS.
   """
 
   kind: MessageKind
-  rows: int
-  episodes: int
+  rows: int  # number of environments
+  episodes: int  # number of finished episodes
   sequence: int
-  body: memoryview
+  body: memoryview  # the bytes after the header
 
 
 def parse(message: bytes) -> Message:
@@ -122,12 +119,9 @@ def unpack_json(message: Message) -> dict[str, Any]:
   if len(message.body) > MAX_JSON_BYTES:
     raise WireError(f'{message.kind.name} is too large.')
   try:
-    value = json.loads(bytes(message.body))
-  except (ValueError, RecursionError):
-    raise WireError(f'{message.kind.name} holds no JSON.') from None
-  if not isinstance(value, dict):
-    raise WireError(f'{message.kind.name} holds no JSON object.')
-  return value
+    return file_io.json_object(bytes(message.body))
+  except ValueError:
+    raise WireError(f'{message.kind.name} holds no JSON object.') from None
 
 
 class StreamCodec:
@@ -163,11 +157,8 @@ class StreamCodec:
     step type, `[n, ...]` each, and the episodes that ended.
     """
     expect(message, MessageKind.STEPS)
-    leaves, ended = take(
-      message.body,
-      (self._steps, message.rows),
-      (EPISODE_COLUMNS, message.episodes),
-    )
+    episodes = EPISODE_COLUMNS, message.episodes
+    leaves, ended = take(message.body, (self._steps, message.rows), episodes)
     return leaves, base.EndedEpisodes(*ended)
 
   def pack_actions(self, action: np.ndarray, sequence: int) -> bytes:

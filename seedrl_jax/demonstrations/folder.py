@@ -74,7 +74,7 @@ class FolderWriter:
     self._file.add_array(f'{self._pieces}/priorities', checked)
     self._pieces += 1
     self.sequences += block.width
-    self._file.add_meta('pieces', self._pieces)
+    self._file.meta['pieces'] = self._pieces
 
 
 def check_new(path: str) -> None:

@@ -29,8 +29,7 @@ class Access(NamedTuple):
 def given(config: ml_collections.ConfigDict) -> Access | None:
   """Returns what the `actors` section of a configuration says; None: nothing.
 
-  Raises:
-    ValueError: if learners could not read it, or refuse to listen with it.
+  Raises ValueError if learners would refuse it.
   """
   if not (config.tls_certificate or config.token_file or config.insecure):
     return None
@@ -45,34 +44,15 @@ def given(config: ml_collections.ConfigDict) -> Access | None:
 
 
 def make(hosts: Sequence[str]) -> Access:
-  """Returns a new certificate for learners' IP addresses, and a new secret.
-
-  Raises:
-    ValueError: if openssl is missing or fails.
-  """
+  """Makes a certificate for IP addresses and a secret; may raise ValueError."""
   names = ','.join(f'IP:{host}' for host in dict.fromkeys(hosts))
   with tempfile.TemporaryDirectory() as folder:
     certificate, key = pathlib.Path(folder, 'crt'), pathlib.Path(folder, 'key')
-    command = [
-      'openssl',
-      'req',
-      '-x509',
-      '-newkey',
-      'ec',
-      '-nodes',
-      '-days',
-      '365',
-      '-pkeyopt',
-      'ec_paramgen_curve:prime256v1',
-      '-subj',
-      '/CN=seedrl',
-      '-addext',
-      f'subjectAltName={names}',
-      '-out',
-      str(certificate),
-      '-keyout',
-      str(key),
-    ]
+    command = (
+      'openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 '
+      f'-nodes -days 365 -subj /CN=seedrl -addext subjectAltName={names}'
+    ).split()
+    command += ['-out', str(certificate), '-keyout', str(key)]
     try:
       subprocess.run(command, check=True, capture_output=True, text=True)
     except FileNotFoundError as e:
@@ -83,7 +63,11 @@ def make(hosts: Sequence[str]) -> Access:
       ) from e
     except subprocess.CalledProcessError as e:
       raise ValueError(f'openssl failed: {e.stderr.strip()}') from e
-    pair = certificate.read_bytes(), key.read_bytes()
+    files = {
+      'tls.crt': certificate.read_bytes(),
+      'tls.key': key.read_bytes(),
+      'token': secrets.token_hex(32).encode(),
+    }
   return Access(
     [
       '--config.actors.tls_certificate={tls.crt}',
@@ -91,8 +75,5 @@ def make(hosts: Sequence[str]) -> Access:
       '--config.actors.token_file={token}',
     ],
     ['--tls_roots={tls.crt}', '--token_file={token}'],
-    {
-      **dict(zip(('tls.crt', 'tls.key'), pair, strict=True)),
-      'token': secrets.token_hex(32).encode(),
-    },
+    files,
   )

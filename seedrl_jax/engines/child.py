@@ -41,23 +41,15 @@ class Child:
     variables: Mapping[str, str],
     files: Mapping[str, bytes],
   ) -> None:
-    """Starts the program.
+    """Starts a program in `folder`, with more environment variables.
 
-    Args:
-      command: its path and arguments, in which `{name}` stands for the path of
-        a file.
-      folder: to start it in.
-      variables: of its environment, besides the worker's.
-      files: contents by name, which are never on a disk.
+    In the command, `{name}` is the path of the file `name`. The contents of
+    `files`, by name, are never on a disk.
     """
     # The kernel takes the end of the thread that forks for the parent's, so
     # that thread waits for the child.
-    threading.Thread(
-      target=self._run,
-      name='child',
-      args=(command, folder, variables, files),
-      daemon=True,
-    ).start()
+    arguments = command, folder, variables, files
+    threading.Thread(target=self._run, args=arguments, daemon=True).start()
 
   def _run(
     self,
@@ -105,12 +97,12 @@ class Child:
 
     The code is negative if a signal has ended the program.
     """
-    found: list[str | int] = []
+    output: list[str | int] = []
     with contextlib.suppress(queue.Empty):
-      found.append(self._output.get(timeout=_READ_SECONDS))
+      output.append(self._output.get(timeout=_READ_SECONDS))
       while True:
-        found.append(self._output.get_nowait())
-    return found
+        output.append(self._output.get_nowait())
+    return output
 
   def end(self) -> None:
     """Sends SIGTERM to what was started, unless it has ended."""

@@ -8,31 +8,18 @@ from typing import NamedTuple
 
 
 class Plan(NamedTuple):
-  """Processes of a run.
+  """Processes of a run, and what each of them gets."""
 
-  Attributes:
-    folder: of the programs, on all nodes.
-    learners: their number, one a node.
-    learner_cpus: reserved for each.
-    learner_gpus: of each; negative: all of a node.
-    learner_flags: of all.
-    actors: their number.
-    actor_cpus: reserved for each.
-    actor_flags: of all.
-    place_seconds: in which the learners must get their nodes.
-    max_failures: of learners, after which they start again.
-  """
-
-  folder: str
-  learners: int
+  folder: str  # of the programs, on all nodes
+  learners: int  # one a node
   learner_cpus: float
-  learner_gpus: float
+  learner_gpus: float  # negative: all of a node
   learner_flags: Sequence[str]
   actors: int
   actor_cpus: float
   actor_flags: Sequence[str]
-  place_seconds: float
-  max_failures: int
+  place_seconds: float  # in which the learners must get their nodes
+  max_failures: int  # of learners, after which they start again
 
 
 class Host(NamedTuple):
@@ -82,14 +69,14 @@ def shortage(plan: Plan, cluster: str) -> str:
 
 def drop_flags(arguments: Sequence[str], names: Collection[str]) -> list[str]:
   """Returns arguments without the flags `names`, each of which has a value."""
-  kept, left = [], iter(arguments)
-  for argument in left:
+  others, remaining = [], iter(arguments)
+  for argument in remaining:
     match = re.fullmatch(r'--?(\w+)(=.*)?', argument, re.DOTALL)
     if match is None or match[1] not in names:
-      kept.append(argument)
+      others.append(argument)
     elif match[2] is None:
-      next(left, None)
-  return kept
+      next(remaining, None)
+  return others
 
 
 def learner_command(
@@ -123,11 +110,10 @@ def actor_command(
 
 
 def failure(ends: Sequence[int | None]) -> tuple[str, bool]:
-  """Judges learners' exit codes; None: lost with a worker or its node.
+  """Returns what went wrong, if anything, and whether to blame the programs.
 
-  Returns:
-    What went wrong ('' if nothing), and whether to blame the programs. If one
-    learner is lost, the others fail with it.
+  `ends` are learners' exit codes; None: lost with a worker or its node. If one
+  is lost, the others fail with it.
   """
   lost = [str(i) for i, end in enumerate(ends) if end is None]
   failed = [f'{i} (exit code {end})' for i, end in enumerate(ends) if end]

@@ -51,11 +51,10 @@ class _Member:
 
   def start(self, command: Sequence[str], access: access_lib.Access) -> None:
     """Starts the program as soon as its Ray actor has a place."""
-    named = os.environ.items()
-    variables = {k: v for k, v in named if k.startswith(_VARIABLES)}
-    files = access.files_in(command)
+    everything = os.environ.items()
+    variables = {k: v for k, v in everything if k.startswith(_VARIABLES)}
     self.pending = self.handle.start.remote(
-      command, os.getcwd(), variables, files
+      command, os.getcwd(), variables, access.files_in(command)
     )
 
   def take(self, output: Sequence[str | int] | None) -> None:
@@ -87,10 +86,14 @@ class RayRun:
     Without any, Ray starts one on this machine. `access` is made for each start
     if there is none. `show` prints lines.
 
-    Raises:
-      ValueError: if Ray is not installed, or no cluster answers.
+    Raises ValueError if Ray is not installed, or no cluster answers.
     """
-    self._ray = _import_ray()
+    try:
+      self._ray = importlib.import_module('ray')
+    except ModuleNotFoundError as e:
+      raise ValueError(
+        "Ray is not installed; on all nodes: pip install 'seedrl-jax[ray]'"
+      ) from e
     self._show = show
     self._access = access
     self._is_stopped = False
@@ -116,11 +119,9 @@ class RayRun:
     self._ray.shutdown()
 
   def run(self) -> None:
-    """Trains until the end, or `stop`.
+    """Trains until the end, or `stop`; raises RunFailed, or ValueError.
 
-    Raises:
-      RunFailed: if it is not placed in time, or fails too often.
-      ValueError: if no certificate can be made.
+    The latter is about a certificate that cannot be made.
     """
     failures = 0
     while not self._is_stopped:
@@ -212,8 +213,7 @@ class RayRun:
     nodes = {n['NodeID']: n['NodeManagerAddress'] for n in self._ray.nodes()}
     places = self._ray.util.placement_group_table(group)['bundles_to_node_id']
     return [
-      plan_lib.Host(nodes[places[index]], *both)
-      for index, both in enumerate(ports)
+      plan_lib.Host(nodes[places[i]], *pair) for i, pair in enumerate(ports)
     ]
 
   def _start_actor(self, index: int) -> _Member:
@@ -242,24 +242,29 @@ class RayRun:
           self._actors[index] = self._start_actor(index)
       if time.monotonic() > say_at:
         say_at = time.monotonic() + _SAY_SECONDS
-        self._say_missing()
+        if waiting := sum(not actor.has_started for actor in self._actors):
+          self._say(
+            f'{waiting} of --actors={self._plan.actors} wait for '
+            f'{self._plan.actor_cpus:g} CPUs each; {self._present()}.'
+          )
     # Learners that finish do so together.
     has_failed = any(m.has_ended and m.code != 0 for m in self._learners)
-    tell = self._is_stopped or has_failed
-    self._end(self._learners, _LEARNER_SECONDS, tell)
+    self._end(self._learners, _LEARNER_SECONDS, self._is_stopped or has_failed)
     self._end([m for m in self._actors if m.has_started], _ACTOR_SECONDS, True)
 
   def _poll(self, members: Sequence[_Member]) -> None:
     """Waits a second at most for what programs do."""
     waiting = {m.pending: m for m in members if not m.has_ended}
-    wait, count = self._ray.wait, len(waiting)
-    if wait([*waiting], timeout=1.0)[0]:
-      # All that are ready now, so that none is kept waiting.
-      for ready in wait([*waiting], num_returns=count, timeout=0.0)[0]:
-        try:
-          waiting[ready].take(self._ray.get(ready))
-        except self._ray.exceptions.RayActorError:
-          waiting[ready].finish(None)
+    if not self._ray.wait([*waiting], timeout=1.0)[0]:
+      return
+    # All that are ready now, so that none is kept waiting.
+    for ready in self._ray.wait(
+      [*waiting], num_returns=len(waiting), timeout=0.0
+    )[0]:
+      try:
+        waiting[ready].take(self._ray.get(ready))
+      except self._ray.exceptions.RayActorError:
+        waiting[ready].finish(None)
 
   def _end(
     self, members: Sequence[_Member], seconds: float, tell: bool
@@ -286,20 +291,3 @@ class RayRun:
 
   def _present(self) -> str:
     return plan_lib.present(self._nodes(), self._ray.available_resources())
-
-  def _say_missing(self) -> None:
-    count = sum(not actor.has_started for actor in self._actors)
-    if count:
-      self._say(
-        f'{count} of --actors={self._plan.actors} wait for '
-        f'{self._plan.actor_cpus:g} CPUs each; {self._present()}.'
-      )
-
-
-def _import_ray() -> Any:
-  try:
-    return importlib.import_module('ray')
-  except ModuleNotFoundError as e:
-    raise ValueError(
-      "Ray is not installed; on all nodes: pip install 'seedrl-jax[ray]'"
-    ) from e

@@ -124,8 +124,8 @@ class PmapStep:
     update: Any = self._update
     # Each micro-batch gets its own key, split from that of `state`.
     key = [None] if isinstance(update, base.UpdateInPieces) else []
-    result = update(state, batch, *key, np.float32(progress))
-    return UpdateResult(*result, self._num_steps)
+    state, output, params = update(state, batch, *key, np.float32(progress))
+    return UpdateResult(state, output, params, self._num_steps)
 
   def rehearse(self, state: LearnerState, batch: types.Batch) -> base.Params:
     return self(state, batch, 0.0).params

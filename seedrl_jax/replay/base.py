@@ -73,31 +73,25 @@ class TableInfo:
 class Block:
   """W unrolls laid out for training.
 
-  Attributes:
-    unroll: `types.Unroll`; leaves under `steps` are `[T + 1, W, ...]`, the
-      others `[W, ...]`, contiguous and 64-byte aligned so that JAX may alias
-      them. Fresh blocks hold arbitrary values.
-    leaves: the same arrays in the order of `nest.flatten`.
-    width: W.
+  Leaves under `unroll.steps` are `[T + 1, W, ...]`, the others `[W, ...]`,
+  contiguous and 64-byte aligned so that JAX may alias them. Fresh blocks hold
+  arbitrary values.
   """
 
   unroll: types.Unroll
-  leaves: list[np.ndarray]
-  width: int
+  leaves: list[np.ndarray]  # the same arrays in the order of `nest.flatten`
+  width: int  # W
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Sample:
-  """A batch of B unrolls.
+  """A batch of B unrolls: the columns of equal blocks, concatenated.
 
-  Attributes:
-    blocks: equal blocks whose columns, concatenated, are the batch; read-only
-      and valid until `release`.
-    on_release: receives the blocks to recycle them.
+  The blocks are read-only and valid until `release`.
   """
 
   blocks: Sequence[Block]
-  on_release: Callable[[Sequence[Block]], None]
+  on_release: Callable[[Sequence[Block]], None]  # recycles the blocks
 
   def importance_weights(self, exponent: float) -> np.ndarray:
     """Returns float32 `[B]`: ones, as a queue draws every unroll once."""
@@ -120,21 +114,13 @@ class Sample:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class ReplaySample(Sample):
-  """A batch of B unrolls drawn by priority.
+  """A batch of B unrolls drawn by priority, and their state at the draw."""
 
-  Attributes:
-    keys: uint64 `[B]`, for `Replay.update_priorities`.
-    probabilities: float32 `[B]`, with which each unroll was drawn.
-    table_size: float32 `[B]`, unrolls in the table at the draw.
-    priorities: float64 `[B]`, at the draw.
-    on_update: receives the batch's new priorities.
-  """
-
-  keys: np.ndarray
-  probabilities: np.ndarray
-  table_size: np.ndarray
-  priorities: np.ndarray
-  on_update: Callable[[np.ndarray], None]
+  keys: np.ndarray  # uint64 `[B]`, for `Replay.update_priorities`
+  probabilities: np.ndarray  # float32 `[B]`
+  table_size: np.ndarray  # float32 `[B]`, in unrolls
+  priorities: np.ndarray  # float64 `[B]`
+  on_update: Callable[[np.ndarray], None]  # takes the new priorities
 
   def importance_weights(self, exponent: float) -> np.ndarray:
     """Returns importance-sampling weights (N P)^-beta, float32 `[B]`.
@@ -161,10 +147,8 @@ class TrajectorySampler(abc.ABC):
   def sample(self, wait: bool = True) -> Sample:
     """Draws a batch; waits while the table's rules refuse it.
 
-    Raises:
-      StoreClosed: if the store is closed, before or during the wait.
-      RateLimited: if the rules refuse it, or it has not yet arrived from a
-        server, and `wait` is false.
+    Raises StoreClosed if the store is closed, before or during the wait, and
+    RateLimited if it would have to wait and `wait` is false.
     """
 
 
@@ -172,6 +156,7 @@ class Table(abc.ABC):
   """The common part of queues and replays; any thread may call it."""
 
   config: table_configs.TableConfig
+  block_width: int
 
   @abc.abstractmethod
   def allocate(self) -> Block:
@@ -187,12 +172,9 @@ class Table(abc.ABC):
       priorities: float `[W]`, finite and not negative; None: ones. A queue
         ignores them.
 
-    Raises:
-      StoreClosed: if the store is closed, before or during the wait.
-      ValueError: if the priorities are bad.
+    Raises StoreClosed if the store is closed, before or during the wait.
     """
 
-  @abc.abstractmethod
   def sampler(
     self, batch_size: int, num_blocks: int | None = None
   ) -> TrajectorySampler:
@@ -202,9 +184,19 @@ class Table(abc.ABC):
       num_blocks: blocks per batch, such as one per training device. None: in a
         queue as many as `batch_size` fills, else 1.
 
-    Raises:
-      ValueError: if the table cannot give such batches.
+    Raises ValueError if the table cannot give such batches.
     """
+    count = self.config.num_blocks(batch_size, num_blocks, self.block_width)
+    return self._make_sampler(batch_size, count)
+
+  @abc.abstractmethod
+  def interrupt(self) -> None:
+    """See `TrajectoryStore`."""
+
+  @abc.abstractmethod
+  def _make_sampler(
+    self, batch_size: int, num_blocks: int
+  ) -> TrajectorySampler: ...
 
 
 class Queue(Table):
@@ -221,25 +213,25 @@ class Replay(Table):
     Draws may use the old priorities until `flush`. Keys that have left the
     table are ignored; of a repeated key the last priority counts.
 
-    Raises:
-      ValueError: if priorities are negative or not finite.
+    Raises ValueError if priorities are negative or not finite.
     """
 
 
 class TrajectoryStore(abc.ABC):
   """Tables by name, for unrolls like `unroll_spec`; thread-safe."""
 
-  unroll_spec: types.Unroll
-  overlap: int
+  unroll_spec: types.Unroll  # of `types.ArraySpec`, without a batch dimension
+  overlap: int  # steps that consecutive unrolls of an environment share
+  _tables: Mapping[str, Table]
 
   @property
   @abc.abstractmethod
   def address(self) -> str | None:
     """The address for other processes; None if they have no access."""
 
-  @abc.abstractmethod
   def table(self, name: str) -> Table:
     """Returns a table; raises KeyError if there is none of that name."""
+    return self._tables[name]
 
   @abc.abstractmethod
   def flush(self) -> None:
@@ -272,17 +264,18 @@ class TrajectoryStore(abc.ABC):
     Call it before writers and samplers start. This store's rules stay; if
     `max_size` is smaller than what was saved, the newest unrolls are kept.
 
-    Raises:
-      CheckpointError: if it cannot be read or does not fit; the table that
-        failed is empty, those not yet read are unchanged.
+    Raises CheckpointError if it cannot be read or does not fit; the table that
+    failed is empty, those not yet read are unchanged.
     """
 
-  @abc.abstractmethod
   def interrupt(self) -> None:
     """Wakes every waiter with `StoreClosed`, and refuses later callers.
 
     `info`, `update_priorities`, `checkpoint` and `Sample.release` still work.
+    Earlier inserts are still sent to a server.
     """
+    for table in self._tables.values():
+      table.interrupt()
 
   @abc.abstractmethod
   def close(self) -> None:

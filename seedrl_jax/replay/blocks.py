@@ -16,14 +16,7 @@ _ALIGNMENT = 64
 
 
 class UnrollLayout:
-  """The memory layout of an unroll's leaves.
-
-  Attributes:
-    unroll_spec: `types.Unroll` of `types.ArraySpec`: leaves under `steps` are
-      `[T + 1, ...]`, others `[...]`.
-    time_major: for each leaf, whether it is `[T + 1, W, ...]` in a block.
-    overlap: steps that consecutive unrolls of an environment share.
-  """
+  """The memory layout of an unroll's leaves; see also `TrajectoryStore`."""
 
   def __init__(self, unroll_spec: types.Unroll, overlap: int = 1):
     """Raises ValueError if a leaf is not numeric."""
@@ -35,6 +28,7 @@ class UnrollLayout:
       types.ArraySpec(tuple(spec.shape), np.dtype(spec.dtype))
       for _, spec in named
     ]
+    # For each leaf, whether it is `[T + 1, W, ...]` in a block.
     self.time_major = [path.startswith('steps.') for path in self.paths]
     # Raw memory cannot be viewed as Python objects.
     if any(spec.dtype.hasobject for spec in self.specs):
@@ -44,14 +38,7 @@ class UnrollLayout:
 
   @property
   def unroll_bytes(self) -> int:
-    return sum(math.prod(s.shape) * s.dtype.itemsize for s in self.specs)
-
-  def block_shape(self, leaf: int, width: int) -> tuple[int, ...]:
-    """Returns a leaf's shape in a block of `width` unrolls."""
-    shape = self.specs[leaf].shape
-    if self.time_major[leaf]:
-      return (shape[0], width, *shape[1:])
-    return (width, *shape)
+    return sum(map(_num_bytes, self.specs))
 
   @property
   def num_steps(self) -> int:
@@ -73,8 +60,7 @@ class UnrollLayout:
 
   def check_signature(self, start: str, saved: Mapping[str, Any]) -> None:
     """Raises CheckpointError, beginning with `start`, if `saved` differs."""
-    mine = self.signature()
-    wanted = {path: leaf for path, *leaf in mine['leaves']}
+    current = {path: leaf for path, *leaf in self.signature()['leaves']}
     try:
       before = {str(path): leaf for path, *leaf in saved['leaves']}
       stride = saved['stride']
@@ -82,31 +68,31 @@ class UnrollLayout:
       raise base.CheckpointError(
         f'{start}: it does not say what its unrolls are ({e!r}).'
       ) from e
-    for name in sorted(before | wanted):
-      if before.get(name) != wanted.get(name):
+    for name in sorted(before | current):
+      if before.get(name) != current.get(name):
         raise base.CheckpointError(
           f'{start}: {name} is {before.get(name)} in it and '
-          f'{wanted.get(name)} here (shape and type of one unroll).'
+          f'{current.get(name)} here (shape and type of one unroll).'
         )
     # With another stride, some steps would be trained on too often or never.
-    if stride != mine['stride']:
+    if stride != self.stride:
       raise base.CheckpointError(
         f'{start}: a sequence begins every {stride} steps in it and every '
-        f'{mine["stride"]} here (--config.unroll_length).'
+        f'{self.stride} here (--config.unroll_length).'
       )
 
   def new_block(self, width: int) -> base.Block:
     """Returns a block in one newly allocated, aligned buffer."""
-    shapes = [self.block_shape(i, width) for i in range(len(self.specs))]
-    sizes = [
-      math.prod(shape) * spec.dtype.itemsize
-      for shape, spec in zip(shapes, self.specs, strict=True)
-    ]
+    sizes = [_num_bytes(spec) * width for spec in self.specs]
     # Not zeroed: pages are mapped as they are written.
     raw = np.empty(sum(map(_aligned, sizes)) + _ALIGNMENT, np.uint8)
     offset = -raw.ctypes.data % _ALIGNMENT
     leaves = []
-    for shape, spec, size in zip(shapes, self.specs, sizes, strict=True):
+    for spec, size, major in zip(
+      self.specs, sizes, self.time_major, strict=True
+    ):
+      steps = spec.shape[:1] if major else ()
+      shape = (*steps, width, *spec.shape[len(steps) :])
       leaf = raw[offset : offset + size].view(spec.dtype).reshape(shape)
       leaves.append(leaf)
       offset += _aligned(size)
@@ -127,6 +113,10 @@ class UnrollLayout:
         leaf[:, columns] = value
       else:
         leaf[columns] = value
+
+
+def _num_bytes(spec: types.ArraySpec) -> int:
+  return math.prod(spec.shape) * spec.dtype.itemsize
 
 
 def _aligned(size: int) -> int:
@@ -162,5 +152,5 @@ def make_pools(
 ) -> dict[str, BlockPool]:
   """Returns the writers' pools by table; tables of equal width share one."""
   widths = {c.name: c.block_width or block_width for c in configs}
-  made = {width: BlockPool(layout, width) for width in widths.values()}
-  return {name: made[width] for name, width in widths.items()}
+  pools = {width: BlockPool(layout, width) for width in widths.values()}
+  return {name: pools[width] for name, width in widths.items()}

@@ -47,15 +47,11 @@ class _HashingFile:
 
 
 class ArchiveWriter:
-  """Writes an archive; made by `create_archive`."""
+  """Writes an archive, with the JSON values in `meta`; see `create_archive`."""
 
   def __init__(self, file: zipfile.ZipFile):
     self._file = file
-    self._meta: dict[str, Any] = {}
-
-  def add_meta(self, name: str, value: Any) -> None:
-    """Adds a value that JSON can hold."""
-    self._meta[name] = value
+    self.meta: dict[str, Any] = {}
 
   def add_rows(
     self,
@@ -80,17 +76,9 @@ class ArchiveWriter:
   def add_array(self, name: str, array: np.ndarray) -> None:
     self.add_rows(name, len(array), array.shape[1:], array.dtype, [array])
 
-  def finish(self) -> None:
-    """Writes the values of `add_meta`."""
-    self._file.writestr(_META, json.dumps(self._meta))
-
 
 class ArchiveReader:
-  """Reads an archive; made by `load_archive`.
-
-  What its methods raise on foreign contents, `refusing_damage` turns into
-  CheckpointError.
-  """
+  """Reads an archive, within `refusing_damage`; see `load_archive`."""
 
   def __init__(self, file: zipfile.ZipFile):
     self._file = file
@@ -130,7 +118,7 @@ def create_archive(path: str) -> Iterator[ArchiveWriter]:
       with zipfile.ZipFile(hashing, 'w', zipfile.ZIP_STORED) as file:
         writer = ArchiveWriter(file)
         yield writer
-        writer.finish()
+        file.writestr(_META, json.dumps(writer.meta))
       raw.write(hashing.digest.digest())
       raw.flush()
       # The rename must not reach the disk before the contents do.

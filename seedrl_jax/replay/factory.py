@@ -32,8 +32,7 @@ def make_store(
     folder: for a Reverb server's files; None: a temporary one.
     begin_with: see `OwnServer`.
 
-  Raises:
-    MemoryError, ValueError: naming the flag to change.
+  Raises MemoryError or ValueError, naming the flag to change.
   """
   # Raises if the table cannot give such batches.
   tables[0].num_blocks(config.batch_size, None, block_width)
@@ -65,17 +64,21 @@ def _choose_server(
   begin_with: str | None,
 ) -> store.MakeLocation | None:
   """Returns a maker of the Reverb server; None if it cannot be had here."""
-  chosen, address = config.replay.backend, config.replay.address
-  patience = config.replay.patience
+  address, patience = config.replay.address, config.replay.patience
   if address:
-    _check_address(address)
+    host, _, port = address.rpartition(':')
+    if not host or not port.isdecimal():
+      raise ValueError(
+        f'--config.replay.address={address}: must be host:port, as in '
+        '127.0.0.1:8000.'
+      )
     return lambda rules: server_location.ExternalServer(
       address, rules, patience
     )
   try:
     python = environment.ensure()
   except environment.EnvironmentUnavailable as e:
-    if chosen == 'reverb':
+    if config.replay.backend == 'reverb':
       raise ValueError(f'--config.replay.backend=reverb: {e}') from e
     if config.actors.local_inference:
       raise ValueError(f'--config.actors.local_inference=True: {e}') from e
@@ -122,12 +125,3 @@ def _is_embedded(
   # A client in Python takes about a millisecond to read an item.
   has_single_steps = config.unroll_length == 1
   return (is_queue or has_single_steps) and not needs_reverb
-
-
-def _check_address(address: str) -> None:
-  host, _, port = address.rpartition(':')
-  if not host or not port.isdecimal():
-    raise ValueError(
-      f'--config.replay.address={address}: must be host:port, as in '
-      '127.0.0.1:8000.'
-    )

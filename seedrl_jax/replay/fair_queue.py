@@ -27,7 +27,7 @@ class FairQueue:
     """Takes the table's lock, released in waits, and a name for messages."""
     self._lock = lock
     self._name = name
-    self._closed = False
+    self._error: BaseException | None = None
     self._waiters: collections.deque[_Waiter] = collections.deque()
     self._seconds = 0.0
 
@@ -46,9 +46,8 @@ class FairQueue:
     The caller then changes the table and calls `wake` of its queues without
     releasing the lock.
 
-    Raises:
-      StoreClosed: after `close`, also during the wait.
-      RateLimited: if the caller would have to wait and `wait` is false.
+    Raises what `close` says, also during the wait, or RateLimited if the caller
+    would have to wait and `wait` is false.
     """
     self._check_open()
     if not self._waiters and ready():
@@ -70,12 +69,15 @@ class FairQueue:
     if self._waiters and self._waiters[0].ready():
       self._waiters[0].woken.notify()
 
-  def close(self) -> None:
-    """Makes current and later waits raise `StoreClosed`."""
-    self._closed = True
+  def close(self, error: BaseException | None = None) -> None:
+    """Makes current and later waits raise `error`; by default `StoreClosed`."""
+    if error is None:
+      self._error = base.StoreClosed(f'The store was closed: no {self._name}.')
+    else:
+      self._error = self._error or error
     for waiter in self._waiters:
       waiter.woken.notify()
 
   def _check_open(self) -> None:
-    if self._closed:
-      raise base.StoreClosed(f'The store was closed: no {self._name}.')
+    if self._error is not None:
+      raise self._error

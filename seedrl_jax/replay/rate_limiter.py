@@ -20,12 +20,10 @@ class RateLimiter:
   For blocks worth `w = width * samples_per_insert` and batches of b, neither
   passes if `centre + buffer - w < debt < centre - buffer + b`. The buffer is at
   least `(w + b) / 2`, so that no such state exists.
-
-  Attributes:
-    inserts, samples: unrolls ever inserted into and sampled from the table.
   """
 
   def __init__(self, config: table_configs.ReplayConfig, block_width: int):
+    # Unrolls ever inserted into and sampled from the table.
     self.inserts = self.samples = 0
     self._config = config
     self._block_width = block_width
@@ -53,9 +51,8 @@ class RateLimiter:
   def can_insert(self, n: int, size: int, drawable: float = math.inf) -> bool:
     """Returns whether n unrolls may be inserted now.
 
-    Args:
-      size: unrolls in the table, including those being inserted.
-      drawable: samples that `max_times_sampled` still allows.
+    `size` unrolls are in the table, including those being inserted, and
+    `max_times_sampled` still allows `drawable` samples.
     """
     ratio = self._config.samples_per_insert
     if ratio == 0:

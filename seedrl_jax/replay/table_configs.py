@@ -49,42 +49,36 @@ class QueueConfig:
 class ReplayConfig:
   """The rules of a replay table. The oldest unroll is always removed first.
 
-  Attributes:
-    sampler: 'uniform' or 'prioritized'.
-    max_size: unrolls it holds at most.
-    max_times_sampled: samples after which an unroll is removed; 0: never.
-    samples_per_insert: average number of samples of an unroll, kept by waits.
-      0: no ratio is kept.
-    tolerance: allowed distance from that ratio, as a share of `min_size *
-      samples_per_insert`. At least what one insert and one batch need (see
-      `RateLimiter`).
-    min_size: unrolls needed before anything is sampled.
-    priority_exponent: an unroll is drawn with probability
-      p^exponent / sum of p^exponent (Schaul et al. 2016, arXiv 1511.05952,
-      equation 1).
-    block_width: unrolls per insert; None: the store's.
+  An unroll is drawn with probability p^exponent / sum of p^exponent (Schaul et
+  al. 2016, arXiv 1511.05952, equation 1). Sizes are in unrolls.
   """
 
   name: str
-  sampler: str
+  sampler: str  # 'uniform' or 'prioritized'
   max_size: int
-  max_times_sampled: int = 0
+  max_times_sampled: int = 0  # after which an unroll is removed; 0: never
+  # Average number of samples of an unroll, kept by waits; 0: none is kept.
   samples_per_insert: float = 1.0
+  # Allowed distance from that ratio, as a share of `min_size *
+  # samples_per_insert`; at least what an insert and a batch need (see
+  # `RateLimiter`).
   tolerance: float = 0.1
-  min_size: int = 1
+  min_size: int = 1  # before anything is sampled
   priority_exponent: float = 0.9
-  block_width: int | None = None
+  block_width: int | None = None  # unrolls per insert; None: the store's
 
   def __post_init__(self) -> None:
     if not 1 <= self.min_size <= self.max_size:
-      fix = f'give 1 to max_size ({self.max_size})'
-      raise _bad('min_size', self.min_size, fix)
-    if 0 < self.max_times_sampled < self.samples_per_insert:
-      fix = (
-        f'max_times_sampled={self.max_times_sampled} never reaches that; '
-        'lower one or raise the other (0: no limit)'
+      raise ValueError(
+        f'--config.replay.min_size={self.min_size}: give 1 to max_size '
+        f'({self.max_size}).'
       )
-      raise _bad('samples_per_insert', self.samples_per_insert, fix)
+    if 0 < self.max_times_sampled < self.samples_per_insert:
+      raise ValueError(
+        f'--config.replay.samples_per_insert={self.samples_per_insert}: '
+        f'max_times_sampled={self.max_times_sampled} never reaches that; lower '
+        'one or raise the other (0: no limit).'
+      )
 
   def writer_width(
     self, batch_width: int, num_envs: int, lock_step: bool = False
@@ -124,10 +118,6 @@ class ReplayConfig:
 TableConfig = QueueConfig | ReplayConfig
 
 
-def _bad(field: str, value: object, fix: str) -> ValueError:
-  return ValueError(f'--config.replay.{field}={value}: {fix}.')
-
-
 def table_config(
   config: ml_collections.ConfigDict, lock_step: bool = False
 ) -> TableConfig:
@@ -135,12 +125,14 @@ def table_config(
 
   In `lock_step`, acting and learning take turns.
   """
-  if config.replay.sampler == 'fifo':
-    return _queue_config(config, lock_step)
   replay = config.replay
+  if replay.sampler == 'fifo':
+    return _queue_config(config, lock_step)
   if replay.max_size is None:
-    fix = f'a {replay.sampler} table needs it, in unrolls (as 100000)'
-    raise ValueError(f'--config.replay.max_size: {fix}.')
+    raise ValueError(
+      f'--config.replay.max_size: a {replay.sampler} table needs it, in '
+      'unrolls (as 100000).'
+    )
   # Workers that train a model sample, too, but the ratio is of those that act.
   workers = config.asynchronous.workers
   acting = max(1, workers - config.asynchronous.model_workers)
@@ -160,10 +152,11 @@ def _queue_config(
   config: ml_collections.ConfigDict, lock_step: bool
 ) -> QueueConfig:
   for field in ('max_times_sampled', 'samples_per_insert', 'min_size'):
-    value = config.replay[field]
-    if value != 1:
-      fix = "a fifo queue's is 1; leave it, or choose another sampler"
-      raise _bad(field, value, fix)
+    if config.replay[field] != 1:
+      raise ValueError(
+        f"--config.replay.{field}={config.replay[field]}: a fifo queue's is 1; "
+        'leave it, or choose another sampler.'
+      )
   two_batches = 2 * config.batch_size
   max_size = config.replay.max_size
   if lock_step:

@@ -55,10 +55,9 @@ class Checkpoints:
     report: Callable[[str], None] = print,
     read_only: bool = False,
   ):
-    """Makes nothing; clears away what a killed process left.
+    """Clears away what a killed process left; the first `save` makes `path`.
 
     Args:
-      path: the directory, made by the first `save`.
       keep: number of newest checkpoints to keep.
       keep_every_hours: keep one for good this often; 0: none.
       report: takes sentences about damaged checkpoints.
@@ -79,23 +78,17 @@ class Checkpoints:
     return file_io.numbers_in(self._path)
 
   def save(self, step: int, state: types.Nest, record: dict[str, Any]) -> None:
-    """Saves host arrays and JSON values, unless this step is already saved.
-
-    Raises:
-      NotWritten: if it cannot be written; the earlier ones are unchanged.
-    """
+    """Saves arrays and JSON values unless the step is saved; or NotWritten."""
     if step in self.steps():
       return
     header = {'layout': _LAYOUT, 'time': time.time(), 'record': record}
     line = json.dumps(header).encode() + b'\n'
     arrays = serialization.msgpack_serialize(_flatten(state))
-    file_io.write_whole(
-      self._path / str(step), line, arrays, _digest(line, arrays)
-    )
-    self._prune()
-
-  def _prune(self) -> None:
-    """Deletes all but the newest and those that are kept for good."""
+    digest = hashlib.sha256(line)
+    digest.update(arrays)
+    path = self._path / str(step)
+    file_io.write_whole(path, line, arrays, digest.digest())
+    # Delete all but the newest and those that are kept for good.
     last = -math.inf
     for step in self.steps()[: -self._keep]:
       path = self._path / str(step)
@@ -118,22 +111,21 @@ class Checkpoints:
         given, which is then the checkpoint's `state`.
       step: number of the checkpoint; None: the newest sound one.
 
-    Raises:
-      CheckpointMismatch: if the arrays' names, shapes or dtypes differ.
+    Raises CheckpointMismatch if the arrays' names, shapes or dtypes differ.
     """
-    found = self._newest_sound([s for s in self.steps() if step in (None, s)])
-    if found is None:
+    newest = self._newest_sound([s for s in self.steps() if step in (None, s)])
+    if newest is None:
       return None
-    wanted = _flatten({field: template} if field else template)
+    expected = _flatten({field: template} if field else template)
     arrays = {
       name: x
-      for name, x in found.state.items()
+      for name, x in newest.state.items()
       if not field or name.partition('.')[0] == field
     }
-    _check_fits(wanted, arrays, found.step)
+    _check_fits(expected, arrays, newest.step)
     structure = jax.tree.structure(template)
-    state = jax.tree.unflatten(structure, [arrays[name] for name in wanted])
-    return found._replace(state=state)
+    state = jax.tree.unflatten(structure, [arrays[name] for name in expected])
+    return newest._replace(state=state)
 
   def _newest_sound(self, steps: list[int]) -> Checkpoint | None:
     """Returns the last checkpoint that is sound, with its arrays by name."""
@@ -145,14 +137,13 @@ class Checkpoints:
     return None
 
   def _report_damage(self, step: int, error: Exception, is_last: bool) -> None:
-    moved = ''
+    rest = 'no other is used' if is_last else 'the one before is used'
     # The last one stays, so that the next start, too, finds none sound.
     if not (self._read_only or is_last):
       aside = file_io.put_aside(self._path / str(step))
-      moved = f'it was moved to {aside} and '
-    rest = 'no other is used' if is_last else 'the one before is used'
+      rest = f'it was moved to {aside} and {rest}'
     reason = getattr(error, 'strerror', None) or error
-    self._report(f'Checkpoint {step} is damaged ({reason}); {moved}{rest}.')
+    self._report(f'Checkpoint {step} is damaged ({reason}); {rest}.')
 
 
 class NumbersOfCheckpoints:
@@ -176,28 +167,22 @@ class NumbersOfCheckpoints:
     return None
 
 
-def _digest(*parts: bytes) -> bytes:
-  digest = hashlib.sha256()
-  for part in parts:
-    digest.update(part)
-  return digest.digest()
-
-
 def _read(path: pathlib.Path) -> Checkpoint:
   """Returns a checkpoint with its arrays by name.
 
-  Raises:
-    _Damaged: if it is not what was written, or no release writes such.
-    CheckpointMismatch: if it is of another release.
-    OSError: if it cannot be read.
+  Raises OSError, _Damaged, or CheckpointMismatch if it is of another release.
   """
   header: dict[str, Any] = {}
   if not path.is_dir():
     data = path.read_bytes()
-    if _digest(data[:-_DIGEST_BYTES]) != data[-_DIGEST_BYTES:]:
+    contents, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if hashlib.sha256(contents).digest() != digest:
       raise _Damaged('its contents do not match their digest')
-    line, _, arrays = data[:-_DIGEST_BYTES].partition(b'\n')
-    header = _parse_header(line)
+    line, _, arrays = contents.partition(b'\n')
+    try:
+      header = file_io.json_object(line)
+    except ValueError as e:
+      raise _Damaged(f'it does not begin with a header: {e}') from e
   if header.get('layout') != _LAYOUT:
     raise CheckpointMismatch(
       f'Checkpoint {path.name} in {path.parents[1]} is of another release of '
@@ -207,13 +192,6 @@ def _read(path: pathlib.Path) -> Checkpoint:
   if not isinstance(header.get('record'), dict):
     raise _Damaged('it has no record')
   return Checkpoint(int(path.name), _parse_arrays(arrays), header['record'])
-
-
-def _parse_header(line: bytes) -> dict[str, Any]:
-  try:
-    return file_io.json_object(line)
-  except ValueError as e:
-    raise _Damaged(f'it does not begin with a header: {e}') from e
 
 
 def _parse_arrays(data: bytes) -> dict[str, np.ndarray]:
@@ -234,8 +212,8 @@ def _time_written(path: pathlib.Path) -> float:
   """Returns when a checkpoint was saved; -inf if it is damaged."""
   try:
     with path.open('rb') as file:
-      return float(_parse_header(file.readline())['time'])
-  except (OSError, KeyError, TypeError, ValueError, _Damaged):
+      return float(file_io.json_object(file.readline())['time'])
+  except (OSError, KeyError, TypeError, ValueError):
     return -math.inf
 
 
@@ -248,11 +226,11 @@ def _flatten(state: types.Nest) -> dict[str, np.ndarray]:
 
 
 def _check_fits(
-  wanted: dict[str, np.ndarray], found: dict[str, np.ndarray], step: int
+  expected: dict[str, np.ndarray], saved: dict[str, np.ndarray], step: int
 ) -> None:
   differences = []
-  for name in sorted(wanted.keys() | found.keys()):
-    a, b = found.get(name), wanted.get(name)
+  for name in sorted(expected.keys() | saved.keys()):
+    a, b = saved.get(name), expected.get(name)
     if a is None or b is None:
       side = 'configuration' if a is None else 'checkpoint'
       differences.append(f'{name} is only in the {side}')
@@ -266,7 +244,6 @@ def _check_fits(
     tail = f' and {more} more' if more > 0 else ''
     raise CheckpointMismatch(
       f'Checkpoint {step} does not fit this configuration: '
-      + '; '.join(differences[:3])
-      + f'{tail}. Use the configuration and release that it was made with, or '
-      'another --workdir.'
+      f'{"; ".join(differences[:3])}{tail}. Use the configuration and release '
+      'that it was made with, or another --workdir.'
     )

@@ -10,14 +10,14 @@ from seedrl_jax.runtime import settings, workdir
 
 # Keys that a checkpoint depends on, so a resumed run cannot change them.
 _FIXED = (
-  'agent',
-  'env.id',
-  'env.factory',
-  'env.stack_num',
-  'network',
-  'optimizer.name',
-  'optimizer.rmsprop_centered',
-  'optimizer.rmsprop_momentum',
+  'agent.',
+  'env.id.',
+  'env.factory.',
+  'env.stack_num.',
+  'network.',
+  'optimizer.name.',
+  'optimizer.rmsprop_centered.',
+  'optimizer.rmsprop_momentum.',
 )
 # Except for this, which the parameters' shapes show. Earlier releases lack it.
 _FREE = ('network.categories',)
@@ -26,33 +26,30 @@ _FREE = ('network.categories',)
 def check_resumable(
   old: ml_collections.ConfigDict, new: ml_collections.ConfigDict
 ) -> list[str]:
-  """Returns the allowed changes of a configuration, as 'key: old -> new'.
+  """Returns a configuration's changes as 'key: old -> new'.
 
-  Raises:
-    WorkdirError: if the checkpoint forbids a change; names all of them.
+  Raises WorkdirError if the checkpoint forbids some; names all of them.
   """
   before, after = flat_config(old), flat_config(new)
   if after['env.factory']:
     # The id is then only the name that the factory's environment reports.
     after['env.id'] = before['env.id']
-  changes: list[str] = []
-  refused: list[str] = []
+  changes: dict[str, str] = {}
   for key in sorted(before.keys() | after.keys()):
     a, b = before.get(key), after.get(key)
-    if a == b:
-      continue
-    text = f'{key}: {a} -> {b}'
-    fixed = key not in _FREE and any(
-      key == name or key.startswith(name + '.') for name in _FIXED
-    )
-    (refused if fixed else changes).append(text)
+    if a != b:
+      changes[key] = f'{key}: {a} -> {b}'
+  refused = '; '.join(
+    text
+    for key, text in changes.items()
+    if f'{key}.'.startswith(_FIXED) and key not in _FREE
+  )
   if refused:
     raise workdir.WorkdirError(
-      'The configuration does not fit the checkpoint in --workdir ('
-      + '; '.join(refused)
-      + '); undo that or start with another --workdir.'
+      'The configuration does not fit the checkpoint in --workdir '
+      f'({refused}); undo that or start with another --workdir.'
     )
-  return changes
+  return list(changes.values())
 
 
 def flat_config(

@@ -4,7 +4,6 @@ import difflib
 import importlib
 import importlib.util
 import pathlib
-from types import ModuleType
 from typing import Any
 
 import ml_collections
@@ -22,11 +21,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> pathlib.Path:
-  """Returns the file of a configuration, a path or a name in `configs`.
-
-  Raises:
-    ValueError: if there is no such file; suggests the nearest name.
-  """
+  """Returns a configuration's file by its path or name; ValueError if none."""
   for folder in (pathlib.Path(), FOLDER):
     for file in (folder / name, folder / f'{name}.py'):
       if file.is_file():
@@ -38,37 +33,25 @@ def find(name: str) -> pathlib.Path:
 
 
 def load(name: str) -> ml_collections.ConfigDict:
-  """Returns the configuration of a name or path, locked.
-
-  Raises:
-    ValueError: as `find`; the message begins with the name.
-  """
+  """Returns the configuration of a name or path, locked; raises ValueError."""
   try:
     path = find(name)
   except ValueError as e:
     raise ValueError(f'{name}: {e}') from e
-  config = settings.find_function(name, _load_module(path), 'get_config')()
-  return config.lock()
-
-
-def _load_module(path: pathlib.Path) -> ModuleType:
   if path.is_relative_to(FOLDER):
     dotted = '.'.join(path.relative_to(FOLDER).with_suffix('').parts)
-    return importlib.import_module(f'seedrl_jax.configs.{dotted}')
-  spec = importlib.util.spec_from_file_location(path.stem, path)
-  if spec is None or spec.loader is None:
-    raise ValueError(f'{path} is no Python file.')
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
+    module = importlib.import_module(f'seedrl_jax.configs.{dotted}')
+  else:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+      raise ValueError(f'{path} is no Python file.')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+  return settings.find_function(name, module, 'get_config')().lock()
 
 
 def set_key(config: ml_collections.ConfigDict, key: str, value: Any) -> None:
-  """Sets a dotted key.
-
-  Raises:
-    ValueError: if there is no such key, or the value is of another type.
-  """
+  """Sets a dotted key; raises ValueError if there is none, or of that type."""
   *sections, name = key.split('.')
   try:
     section = config

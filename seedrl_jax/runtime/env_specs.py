@@ -42,8 +42,7 @@ def from_json(value: dict[str, Any]) -> types.EnvSpec:
 def _nest_to_json(nest: types.Nest) -> Any:
   if types.is_spec(nest):
     categories = [[x.start, x.stop] for x in nest.categories or ()]
-    return {
-      'shape': nest.shape,
+    return nest._asdict() | {
       'dtype': nest.dtype.name,
       'categories': categories,
     }

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import itertools
 import json
 import os
 import pathlib
@@ -20,12 +19,10 @@ def put_aside(path: pathlib.Path) -> pathlib.Path:
 
   'metrics.csv' becomes 'metrics.csv.damaged-1', or the next free number.
   """
-  names = (
-    path.with_name(f'{path.name}.damaged-{i}') for i in itertools.count(1)
-  )
-  target = next(name for name in names if not os.path.lexists(name))
-  os.rename(path, target)
-  return target
+  number = 1
+  while os.path.lexists(target := f'{path}.damaged-{number}'):
+    number += 1
+  return path.rename(target)
 
 
 def remove(path: pathlib.Path) -> None:
@@ -47,11 +44,7 @@ def numbers_in(folder: pathlib.Path) -> list[int]:
 
 
 def append_whole(path: pathlib.Path, data: bytes) -> None:
-  """Appends `data` to a file, which is made if necessary.
-
-  Raises:
-    OSError: if not all of it fits; the file is then unchanged.
-  """
+  """Appends to a file, new or not; it is unchanged if that raises OSError."""
   with path.open('ab', buffering=0) as f:
     size = f.tell()
     try:
@@ -69,11 +62,7 @@ def cut_last_line(path: pathlib.Path) -> None:
 
 
 def write_whole(path: pathlib.Path, *parts: bytes) -> None:
-  """Writes a file atomically; makes its folder if necessary.
-
-  Raises:
-    NotWritten: if it cannot be written.
-  """
+  """Writes a file atomically, in a new folder if needed; raises NotWritten."""
   temporary = path.with_name(path.name + '.tmp')
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,12 +88,7 @@ def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-  """Returns a file's JSON object.
-
-  Raises:
-    OSError: if it cannot be read.
-    ValueError: if it holds none.
-  """
+  """Returns a file's JSON object; raises OSError, or ValueError without one."""
   return json_object(path.read_bytes())
 
 

@@ -24,19 +24,12 @@ class Section(NamedTuple):
 
 
 class Key(NamedTuple):
-  """One key of a configuration.
+  """One key of a configuration."""
 
-  Attributes:
-    default: its value; immutable, except that {} is made anew each time.
-    allowed: the values that a run accepts.
-    help: sentences for users.
-    optional_type: the type of its values if the default is None.
-  """
-
-  default: Any
-  allowed: settings.Allowed
-  help: str
-  optional_type: type | None = None
+  default: Any  # immutable, except that {} is made anew each time
+  allowed: settings.Allowed  # the values that a run accepts
+  help: str  # sentences for users
+  optional_type: type | None = None  # of its values if the default is None
 
   @property
   def type(self) -> type:

@@ -45,9 +45,8 @@ def _is_named_tuple(nest: Any) -> bool:
 
 
 def _is_leaf(nest: Any) -> bool:
-  if isinstance(nest, types.ArraySpec):
-    return True
-  return not isinstance(nest, (dict, tuple, list))
+  is_spec = isinstance(nest, types.ArraySpec)
+  return is_spec or not isinstance(nest, (dict, tuple, list))
 
 
 def _walk(nest: Any, path: str) -> Iterator[tuple[str, Any]]:

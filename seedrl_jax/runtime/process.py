@@ -33,12 +33,9 @@ _GPU_FLAG = '--xla_gpu_deterministic_ops=true'
 # Seconds. The default of 5 ms is as long as fifty inference calls.
 _SWITCH_INTERVAL = 2e-4
 # glibc's mallopt parameters.
-_M_TRIM_THRESHOLD = -1
-_M_TOP_PAD = -2
-_M_MMAP_MAX = -4
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _HEAP_BYTES = 64 << 20
-_VARIABLE = 'GLIBC_TUNABLES'
-_TUNABLE = 'glibc.malloc.hugetlb'
+_VARIABLE, _TUNABLE = 'GLIBC_TUNABLES', 'glibc.malloc.hugetlb'
 # Bytes of all kept programs. A run on CartPole has 1.5 MB.
 _CACHE_LIMIT = 1 << 30
 _CPUINFO = pathlib.Path('/proc/cpuinfo')
@@ -65,8 +62,7 @@ os.register_at_fork(after_in_child=_note_fork)
 def configure() -> None:
   """Configures the process and JAX, before JAX sees a device.
 
-  Raises:
-    RuntimeError: if the process lacks JAX's threads, as a fork of another.
+  Raises RuntimeError in a fork of a process that has used JAX.
   """
   if _lacks_threads:
     raise RuntimeError(
@@ -96,11 +92,7 @@ def configure() -> None:
 
 
 def make_gpu_deterministic() -> None:
-  """Sets the flag by which a GPU gives equal results in every run.
-
-  Raises:
-    ValueError: if JAX has started on a GPU without it.
-  """
+  """Sets a GPU's flag for equal results; ValueError if JAX runs without it."""
   flags = os.environ.get('XLA_FLAGS', '').split()
   if _GPU_FLAG in flags:
     return
@@ -120,7 +112,7 @@ def make_gpu_deterministic() -> None:
 def _has_backends() -> bool:
   """Whether JAX has opened its devices, for which it has threads."""
   bridge = sys.modules.get('jax._src.xla_bridge')
-  # Its function takes a lock, which a fork may have copied while it was held.
+  # JAX's own function takes a lock, which a fork may have copied locked.
   return bool(getattr(bridge, '_backends', None))
 
 
@@ -166,10 +158,7 @@ def restart_with_huge_pages() -> None:
 def pinned_core(offset: int, index: int) -> int | None:
   """Returns the processor that inference thread `index` is pinned to.
 
-  `offset` is the processor of thread 0; -1 pins none.
-
-  Raises:
-    ValueError: if this process may not run on that processor.
+  `offset` is that of thread 0; -1 pins none. Raises ValueError if forbidden.
   """
   if offset < 0:
     return None
@@ -183,13 +172,10 @@ def pinned_core(offset: int, index: int) -> int | None:
   return core
 
 
-# -- the user's cache folder ------------------------------------------------
-
-
 def cache_folder() -> pathlib.Path:
   """Returns the user's cache folder, which need not exist."""
-  if own := os.environ.get('SEEDRL_CACHE'):
-    return pathlib.Path(own)
+  if path := os.environ.get('SEEDRL_CACHE'):
+    return pathlib.Path(path)
   base = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
   return pathlib.Path(base, 'seedrl-jax')
 
@@ -199,8 +185,8 @@ def keep_compiled() -> None:
   import jax
 
   config: Any = jax.config
-  if (
-    not config.jax_enable_compilation_cache or config.jax_compilation_cache_dir
+  if config.jax_compilation_cache_dir or (
+    not config.jax_enable_compilation_cache
   ):
     return
   # A folder that cannot be read or written costs a run only time.
@@ -231,9 +217,6 @@ def _processor() -> str:
   text = _CPUINFO.read_text().partition('\n\n')[0]
   lines = [line for line in text.splitlines() if _PROCESSOR.fullmatch(line)]
   return hashlib.sha256('\n'.join(lines).encode()).hexdigest()[:12]
-
-
-# -- imports ----------------------------------------------------------------
 
 
 def defer_packages() -> None:
@@ -308,12 +291,7 @@ def without_collection() -> Iterator[None]:
     gc.enable()
 
 
-# -- signals and outputs of a program that may outlive its terminal ---------
-
-
-def on_stop(
-  handler: Callable[[int, types.FrameType | None], None],
-) -> None:
+def on_stop(handler: Callable[[int, types.FrameType | None], None]) -> None:
   """Calls `handler` on Ctrl-C, SIGTERM and, unless under `nohup`, SIGHUP."""
   numbers = [signal.SIGINT, signal.SIGTERM]
   if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

@@ -58,19 +58,14 @@ def format_count(value: float) -> str:
 def progress_text(row: report.Row, total_frames: int, waits_for: str) -> str:
   """Returns a row of `Reporter.row` as the progress line."""
   frames = row[report.FRAMES] or 0
-
-  def number(name: str, digits: int) -> str:
-    value = row[name]
-    return '-' if value is None else f'{value:.{digits}f}'
-
   text = (
     f'{format_count(frames)}/{format_count(total_frames)} '
     f'frames ({frames / total_frames:.0%}) | '
     f'{format_count(row["time/frames_per_s"] or 0)} frames/s | '
-    f'return {number("rollout/return", 1)} '
-    f'(eval {number("eval/return", 1)}) | '
+    f'return {_decimal(row["rollout/return"], 1)} '
+    f'(eval {_decimal(row["eval/return"], 1)}) | '
     f'{format_count(row[report.UPDATES] or 0)} updates | '
-    f'lag {number("replay/policy_lag_mean_batches", 1)} | '
+    f'lag {_decimal(row["replay/policy_lag_mean_batches"], 1)} | '
     f'waits for {waits_for}'
   )
   if (stolen := row[STOLEN] or 0) > _MUCH_STOLEN:
@@ -78,24 +73,25 @@ def progress_text(row: report.Row, total_frames: int, waits_for: str) -> str:
   return text
 
 
+def _decimal(value: float | None, digits: int) -> str:
+  return '-' if value is None else f'{value:.{digits}f}'
+
+
 def summary_text(
   summary: report.Summary, waits: report.Waits, workdir: pathlib.Path
 ) -> str:
   """Returns the lines that a run ends with; `waits` are of this start."""
-
-  def mean(value: float | None) -> str:
-    return '-' if value is None else f'{value:.2f}'
-
   status = summary.status.partition(':')[0].capitalize()
+  bottleneck = waits.report()
   return (
     f'{status} after {summary.env_frames} frames in '
     f'{summary.seconds:.1f} s '
     f'({format_count(summary.frames_per_second)} frames/s), '
     f'{summary.updates} updates.\n'
     f'Mean return of the last {report.WINDOW} episodes: '
-    f'{mean(summary.mean_return_100)}; evaluation (last {report.EVAL_WINDOW}): '
-    f'{mean(summary.eval_mean_return)}.\n'
-    f'{waits.report()[0].upper()}{waits.report()[1:]}.\n'
+    f'{_decimal(summary.mean_return_100, 2)}; evaluation (last '
+    f'{report.EVAL_WINDOW}): {_decimal(summary.eval_mean_return, 2)}.\n'
+    f'{bottleneck[0].upper()}{bottleneck[1:]}.\n'
     f'Curves: {workdir}/metrics.csv; draw them with\n'
     f'  seedrl plot --workdir={workdir}'
   )

@@ -32,34 +32,21 @@ _SENTENCES = {
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-  """Counters at one moment.
+  """Counters at one moment; waits are in seconds, summed over threads."""
 
-  Attributes:
-    seconds: training time over all starts of the run.
-    env_steps, eval_steps: transitions of training and evaluation environments.
-    environment_wait, store_wait: seconds that inference threads waited, summed
-      over threads.
-    idle_env_seconds: environments x seconds of waiting for actions.
-    learner_wait: seconds that the learner waited for data.
-    lag_sum, lag_updates: sum of the updates' mean policy lag, and their count.
-    dropped_sum: sum of the updates' dropped shares of their unrolls.
-    num_envs: connected environments.
-    cpu_seconds: of this program's processes, without a Reverb server.
-  """
-
-  seconds: float
-  env_steps: int = 0
-  eval_steps: int = 0
+  seconds: float  # training time over all starts of the run
+  env_steps: int = 0  # transitions of training environments
+  eval_steps: int = 0  # transitions of evaluation environments
   updates: int = 0
-  environment_wait: float = 0.0
-  store_wait: float = 0.0
-  idle_env_seconds: float = 0.0
-  learner_wait: float = 0.0
-  lag_sum: float = 0.0
+  environment_wait: float = 0.0  # of inference for environments
+  store_wait: float = 0.0  # of inference for room in the store
+  idle_env_seconds: float = 0.0  # environments x seconds without an action
+  learner_wait: float = 0.0  # of the learner for data
+  lag_sum: float = 0.0  # of the mean policy lags of `lag_updates` updates
   lag_updates: int = 0
-  num_envs: int = 0
-  dropped_sum: float = 0.0
-  cpu_seconds: float = 0.0
+  num_envs: int = 0  # connected environments
+  dropped_sum: float = 0.0  # of the updates' dropped shares of their unrolls
+  cpu_seconds: float = 0.0  # of this program, without a Reverb server
 
   def plus(self, other: 'Snapshot') -> 'Snapshot':
     """Returns the sum with another host's counters of the same update."""
@@ -69,18 +56,16 @@ class Snapshot:
 
 
 _COUNT = settings.integer(0, 2**62)
-_SECONDS = settings.number(0)
-_RETURNS = settings.each(settings.SCORE)
 _WORDS = settings.each(settings.integer(0, 2**32 - 1))
 # The values that the fields of `RunRecord` may have.
 _RECORD = {
   'env_steps': _COUNT,
   'eval_steps': _COUNT,
-  'seconds': _SECONDS,
-  'cpu_seconds': _SECONDS,
+  'seconds': settings.number(0),
+  'cpu_seconds': settings.number(0),
   'starts': settings.integer(0, 10**9),
-  'returns': _RETURNS,
-  'eval_returns': _RETURNS,
+  'returns': settings.each(settings.SCORE),
+  'eval_returns': settings.each(settings.SCORE),
   'value_std': settings.optional(settings.number(0)),
   'replay': settings.Allowed(
     lambda x: x == '' or (isinstance(x, str) and x.isdecimal()),
@@ -95,28 +80,20 @@ _RECORD = {
 
 @dataclasses.dataclass
 class RunRecord:
-  """Counters of the run over all its starts.
-
-  Attributes:
-    env_steps, eval_steps: transitions of training and evaluation environments.
-    seconds, cpu_seconds: training time.
-    starts: number of starts; environments' seeds depend on it.
-    returns, eval_returns: returns of the last episodes.
-    value_std: standard deviation of the network's values in the run's first
-      report; None before it.
-    replay: name of the saved replay; '' for none.
-    inference_keys: PRNG key of each inference stream, as integers.
-  """
+  """Counters of the run over all its starts; steps are transitions."""
 
   env_steps: int = 0
   eval_steps: int = 0
   seconds: float = 0.0
   cpu_seconds: float = 0.0
-  starts: int = 0
+  starts: int = 0  # environments' seeds depend on it
+  # Of the last episodes.
   returns: list[float] = dataclasses.field(default_factory=list)
   eval_returns: list[float] = dataclasses.field(default_factory=list)
+  # Standard deviation of the network's values in the run's first report.
   value_std: float | None = None
-  replay: str = ''
+  replay: str = ''  # name of the saved replay; '': none
+  # PRNG key of each inference stream, as integers.
   inference_keys: list[list[int]] = dataclasses.field(default_factory=list)
 
   @classmethod
@@ -129,64 +106,49 @@ class RunRecord:
 
 
 class Summary(NamedTuple):
-  """A run's results, over all its starts.
+  """A run's results, over all its starts; None for means of no episodes."""
 
-  Attributes:
-    env_frames: steps of the training environments x action repeat.
-    env_steps: their transitions.
-    seconds: training time.
-    updates: optimiser steps.
-    mean_return_100: of the last 100 training episodes; None before the first.
-    eval_mean_return: of the last 20 evaluation episodes; None if there are
-      none.
-    policy_lag_mean: in batches, of the last start.
-    status: 'running', 'finished', 'stopped', or 'failed: ' and why.
-  """
-
-  env_frames: int
-  env_steps: int
-  seconds: float
+  env_frames: int  # steps of the training environments x action repeat
+  env_steps: int  # their transitions
+  seconds: float  # training time
   frames_per_second: float
-  updates: int
-  mean_return_100: float | None
-  eval_mean_return: float | None
-  policy_lag_mean: float
-  status: str
+  updates: int  # optimiser steps
+  mean_return_100: float | None  # of the last 100 training episodes
+  eval_mean_return: float | None  # of the last 20 evaluation episodes
+  policy_lag_mean: float  # in batches, of the last start
+  status: str  # 'running', 'finished', 'stopped', or 'failed: ' and why
 
 
 @dataclasses.dataclass(frozen=True)
 class Waits:
-  """Shares of the time, 0..1, in which each part waited for another.
+  """Shares of the time, 0..1, in which each part waited for another."""
 
-  `envs_for_actions` is a mean over environments, from the arrival of a step to
-  the departure of its action; `inference_for_learner` is for room in the
-  store, or for `learner.max_lag`.
-  """
-
+  # A mean, from the arrival of a step to the departure of its action.
   envs_for_actions: float
   inference_for_envs: float
-  inference_for_learner: float
+  inference_for_learner: float  # for room in the store or `learner.max_lag`
   learner_for_data: float
 
-  def bottleneck(self) -> str:
-    """Returns what sets the pace: 'learner', 'store', 'envs' or 'inference'.
+  def _bottleneck(self) -> tuple[str, float]:
+    """Returns what sets the pace, a key of `_SENTENCES`, and the share waited.
 
     Of two sides, the one that waits less is the slower. If inference and the
     learner both wait long, the store is slow, or so small that they take turns.
     """
     room, data = self.inference_for_learner, self.learner_for_data
     if min(room, data) > _BOTH_BLOCKED:
-      return 'store'
+      return 'store', min(room, data)
     if room > max(data, _BLOCKED):
-      return 'learner'
+      return 'learner', room
     if self.inference_for_envs > self.envs_for_actions:
-      return 'envs'
-    return 'inference'
+      return 'envs', self.inference_for_envs
+    return 'inference', self.envs_for_actions
 
   def report(self) -> str:
     """Returns the shares and the bottleneck in one line."""
+    bottleneck, _ = self._bottleneck()
     return (
-      f'bottleneck: {_SENTENCES[self.bottleneck()]}; waiting: environments '
+      f'bottleneck: {_SENTENCES[bottleneck]}; waiting: environments '
       f'{self.envs_for_actions:.0%}, inference '
       f'{self.inference_for_envs:.0%} for environments and '
       f'{self.inference_for_learner:.0%} for the learner, learner '
@@ -195,13 +157,7 @@ class Waits:
 
   def short(self) -> str:
     """Returns the bottleneck and its share."""
-    name = self.bottleneck()
-    share = {
-      'learner': self.inference_for_learner,
-      'store': min(self.inference_for_learner, self.learner_for_data),
-      'envs': self.inference_for_envs,
-      'inference': self.envs_for_actions,
-    }[name]
+    name, share = self._bottleneck()
     return f'{name} ({share:.0%})'
 
 
@@ -220,7 +176,6 @@ class EpisodeWindow:
     self.count += 1
 
   def mean_return(self) -> float | None:
-    """Returns the mean return; None if there is none."""
     return _mean(self.returns)
 
   def mean_length(self) -> float | None:
@@ -262,6 +217,10 @@ class Reporter:
     waits = self._waits(last, now)
     steps = now.env_steps - last.env_steps
     updates = now.lag_updates - last.lag_updates
+    lag_mean = dropped = None
+    if updates:
+      lag_mean = (now.lag_sum - last.lag_sum) / updates
+      dropped = (now.dropped_sum - last.dropped_sum) / updates
     row: dict[str, float | None] = {
       'time/elapsed_s': now.seconds,
       'time/cpu_s': now.cpu_seconds,
@@ -275,13 +234,9 @@ class Reporter:
       'rollout/episodes': self.training.count,
       'eval/return': self.evaluation.mean_return(),
       'eval/length_steps': self.evaluation.mean_length(),
-      'replay/policy_lag_mean_batches': (
-        (now.lag_sum - last.lag_sum) / updates if updates else None
-      ),
+      'replay/policy_lag_mean_batches': lag_mean,
       'replay/policy_lag_max_batches': lag_max if updates else None,
-      'replay/dropped_share': (
-        (now.dropped_sum - last.dropped_sum) / updates if updates else None
-      ),
+      'replay/dropped_share': dropped,
     }
     for field in dataclasses.fields(waits):
       row[f'time/wait_{field.name}_share'] = getattr(waits, field.name)
@@ -313,14 +268,14 @@ class Reporter:
     threads = seconds * self._num_workers
     # Actors may have come or gone.
     envs = seconds * max(last.num_envs, now.num_envs, 1)
-    idle = now.idle_env_seconds - last.idle_env_seconds
-    environment = now.environment_wait - last.environment_wait
-    store = now.store_wait - last.store_wait
-    learner = now.learner_wait - last.learner_wait
-    # A wait counts when it ends, so a share could exceed 1.
+
+    def share(name: str, total: float) -> float:
+      # A wait counts when it ends, so a share could exceed 1.
+      return min(1.0, (getattr(now, name) - getattr(last, name)) / total)
+
     return Waits(
-      envs_for_actions=min(1.0, idle / envs),
-      inference_for_envs=min(1.0, environment / threads),
-      inference_for_learner=min(1.0, store / threads),
-      learner_for_data=min(1.0, learner / seconds),
+      envs_for_actions=share('idle_env_seconds', envs),
+      inference_for_envs=share('environment_wait', threads),
+      inference_for_learner=share('store_wait', threads),
+      learner_for_data=share('learner_wait', seconds),
     )

@@ -27,14 +27,10 @@ class RunLock(contextlib.AbstractContextManager[Any]):
   """
 
   def __init__(self, path: pathlib.Path, say: Callable[[str], None]):
-    """Locks `path` and writes this process's id and machine to it.
+    """Locks `path`, which the holder may remove, and writes who holds it.
 
-    `say` takes a sentence if the file system has no locks. The holder may
-    remove the file.
-
-    Raises:
-      Held: if another run has it.
-      OSError: if the file cannot be opened.
+    `say` takes a sentence if the file system has no locks. Raises OSError, or
+    Held if another run has it.
     """
     self._path = path
     while not self._lock(say):
@@ -47,10 +43,13 @@ class RunLock(contextlib.AbstractContextManager[Any]):
     self._file = self._path.open('ab+', buffering=0)
     try:
       fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      if not self._is_current():
-        self._file.close()
-        return False
+      stat = os.fstat(self._file.fileno())
+      if not os.path.samestat(stat, self._path.stat()):
+        raise FileNotFoundError
       self._file.truncate(0)
+    except FileNotFoundError:
+      self._file.close()
+      return False
     except BlockingIOError as e:
       with self._file:
         raise Held(_owner(self._file)) from e
@@ -64,12 +63,6 @@ class RunLock(contextlib.AbstractContextManager[Any]):
       self._file.write(f'{os.getpid()} {socket.gethostname()}\n'.encode())
     return True
 
-  def _is_current(self) -> bool:
-    try:
-      return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
-    except FileNotFoundError:
-      return False
-
   def __exit__(self, *unused: object) -> None:
     self.close()
 
@@ -78,10 +71,6 @@ class RunLock(contextlib.AbstractContextManager[Any]):
     if not self._file.closed:
       with contextlib.suppress(OSError):
         fcntl.flock(self._file, fcntl.LOCK_UN)
-    self.close_copy()
-
-  def close_copy(self) -> None:
-    """Closes the file only; its lock stays as long as others have it open."""
     self._file.close()
 
 
@@ -104,7 +93,8 @@ _locks: weakref.WeakSet[RunLock] = weakref.WeakSet()
 def _close_in_child() -> None:
   """Closes a forked child's copies, which would keep the locks."""
   for lock in list(_locks):
-    lock.close_copy()
+    # Only the file; the lock stays as long as others have it open.
+    lock._file.close()
 
 
 os.register_at_fork(after_in_child=_close_in_child)

@@ -31,13 +31,10 @@ EPISODE = 500_000
 
 
 def make_config(values: Mapping[str, Any]) -> ml_collections.ConfigDict:
-  """Returns a configuration of JSON values.
-
-  Raises:
-    ValueError: if a key cannot be one, such as '__class__' or 'a.b'.
-  """
+  """Returns a configuration of JSON values; ValueError if a key cannot be."""
   try:
     return ml_collections.ConfigDict(values)
+  # For a key such as '__class__' or 'a.b'.
   except AttributeError as e:
     raise ValueError(str(e)) from e
 
@@ -92,11 +89,12 @@ def one_of(*choices: str, or_function: bool = False) -> Allowed:
   if or_function:
     words += ", or give a function as 'module:function'"
 
-  def admits(x: Any) -> bool:
-    is_text = isinstance(x, str)
-    return is_text and (x in choices or (or_function and ':' in x))
-
-  return Allowed(admits, words)
+  return Allowed(
+    lambda x: (
+      isinstance(x, str) and (x in choices or (or_function and ':' in x))
+    ),
+    words,
+  )
 
 
 def each(allowed: Allowed) -> Allowed:
@@ -152,11 +150,9 @@ def check(
   allowed: Mapping[str, Allowed],
   complete: bool = True,
 ) -> None:
-  """Checks that all keys of `allowed` are there and their values allowed.
+  """Raises ValueError if a key of `allowed` is missing or has a wrong value.
 
-  Raises:
-    ValueError: if not, or if `complete` and there are other keys; names the
-      flag and what to give instead.
+  If `complete`, there must be no other keys.
   """
   check_values(config, allowed)
   values = dict(leaves(config, allowed))
@@ -180,12 +176,7 @@ def check(
 def check_values(
   config: ml_collections.ConfigDict, allowed: Mapping[str, Allowed]
 ) -> None:
-  """Checks the values of those keys of `allowed` that are there.
-
-  Raises:
-    ValueError: if one is not allowed, or a section is a value; names the flag
-      and what to give instead.
-  """
+  """Raises ValueError if a key of `allowed` has a value that is not allowed."""
   for key, value in leaves(config, allowed):
     start = f'--config.{key}={value!s:.99}'
     if key in allowed:
@@ -198,9 +189,8 @@ def check_values(
 def load_module(flag: str, name: str, hint: str = '') -> ModuleType:
   """Imports the module `name`, installed or in the current folder.
 
-  Raises:
-    ValueError: if its import fails, or there is no such module; the message
-      begins with `flag` and then ends with `hint`.
+  Raises ValueError if it cannot; the message begins with `flag`, and ends with
+  `hint` if there is no such module.
   """
   folder = os.getcwd()
   is_ours = name.partition('.')[0] == __name__.partition('.')[0]
@@ -232,11 +222,7 @@ def error_text(error: BaseException) -> str:
 
 
 def load_function(flag: str, reference: str) -> Callable[..., Any]:
-  """Returns the callable that `reference`, 'module:function', names.
-
-  Raises:
-    ValueError: if there is none; the message begins with `flag`.
-  """
+  """Returns what 'module:function' names; raises ValueError about `flag`."""
   module, colon, name = reference.partition(':')
   if not (module and colon and name):
     raise ValueError(f'{flag}: must be module:function.')
@@ -247,10 +233,10 @@ def find_function(
   flag: str, module: ModuleType, name: str
 ) -> Callable[..., Any]:
   """Returns a module's function; see `load_function`."""
-  found = getattr(module, name, None)
-  if not callable(found):
+  function = getattr(module, name, None)
+  if not callable(function):
     file = getattr(module, '__file__', 'built in')
     raise ValueError(
       f'{flag}: the module {module.__name__} ({file}) has no function {name}.'
     )
-  return found
+  return function

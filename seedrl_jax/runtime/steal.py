@@ -22,11 +22,11 @@ class StealClock:
 
   def share(self) -> float:
     """Returns the share since the last call, 0..1; 0 if it is unknown."""
-    last, self._last = self._last, self._read()
-    stolen, total = (
-      now - then for now, then in zip(self._last, last, strict=True)
-    )
-    return max(0.0, stolen / total) if total > 0 else 0.0
+    last_stolen, last_total = self._last
+    self._last = stolen, total = self._read()
+    if total <= last_total:
+      return 0.0
+    return max(0.0, (stolen - last_stolen) / (total - last_total))
 
   def _read(self) -> tuple[int, int]:
     """Returns the ticks stolen and all ticks; zeros if they are unknown."""

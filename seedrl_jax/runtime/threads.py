@@ -29,13 +29,8 @@ class ThreadGroup:
     self._threads: list[threading.Thread] = []
     self._stopping = threading.Event()
     self._lock = threading.Lock()
-    self._failure: Failure | None = None
+    self.failure: Failure | None = None  # the first
     self._wakers: list[Callable[[], None]] = []
-
-  @property
-  def failure(self) -> Failure | None:
-    """The first failure, if any."""
-    return self._failure
 
   @property
   def alive(self) -> list[str]:
@@ -111,8 +106,8 @@ class ThreadGroup:
       if self.should_stop() and isinstance(e, self._ends):
         return None
       with self._lock:
-        if self._failure is None:
-          self._failure = Failure(name, e, traceback.format_exc())
+        if self.failure is None:
+          self.failure = Failure(name, e, traceback.format_exc())
       self.stop()
       return e
     return None

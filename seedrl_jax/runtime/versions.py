@@ -17,19 +17,17 @@ def current() -> dict[str, str | None]:
   A missing package's version is None, as is the commit outside a clone.
   """
   now = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
-  return {
+  versions = {
     'time': now,
     'commit': _commit(_ROOT),
     'python': platform.python_version(),
-    **{name: _version(name) for name in _PACKAGES},
   }
-
-
-def _version(package: str) -> str | None:
-  try:
-    return importlib.metadata.version(package)
-  except importlib.metadata.PackageNotFoundError:
-    return None
+  for name in _PACKAGES:
+    try:
+      versions[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+      versions[name] = None
+  return versions
 
 
 def _commit(root: pathlib.Path) -> str | None:

@@ -1,7 +1,6 @@
 """The work directory of a run: its files, their lock, and how to write them."""
 
 import contextlib
-import itertools
 import json
 import os
 import pathlib
@@ -39,24 +38,7 @@ class WorkdirError(ValueError):
 
 
 class Workdir:
-  """Paths below one directory.
-
-  Attributes:
-    path: the directory, absolute.
-    lock: names the process that uses the directory.
-    config_json: the configuration of the latest start.
-    env_spec_json: the spec of its environments.
-    metrics_csv: one row per report.
-    metrics_jsonl: one JSON object per report.
-    summary_json: the results, written when a run ends.
-    versions: the software of each start, one a line.
-    checkpoints: one file per checkpoint, named by its update.
-    replay: the replay's part of each checkpoint, with the same names.
-    reverb: log and unfinished checkpoints of the run's Reverb server.
-    actor_socket: socket for actors, unless addresses are configured.
-    tensorboard: event files.
-    profile: traces of `--profile`.
-  """
+  """Paths below one directory, `path`, which is absolute."""
 
   def __init__(self, path: str | os.PathLike[str], flag: str = '--workdir'):
     """Raises WorkdirError if `path` is a URL, as a run needs a file system."""
@@ -67,28 +49,23 @@ class Workdir:
         '`launch/tpu_vm.sh train --backup=gs://…` does so.'
       )
     self.path = pathlib.Path(path).expanduser().absolute()
-    self.lock = self.path / 'run.lock'
+    self.lock = self.path / 'run.lock'  # names the process that has it
+    # Configuration, environments' spec and software of the latest start; of the
+    # software, each start has a line.
     self.config_json = self.path / 'config.json'
     self.env_spec_json = self.path / 'env_spec.json'
-    self.metrics_csv = self.path / 'metrics.csv'
-    self.metrics_jsonl = self.path / 'metrics.jsonl'
-    self.summary_json = self.path / 'summary.json'
     self.versions = self.path / 'versions.jsonl'
+    self.metrics_csv = self.path / 'metrics.csv'  # a row per report
+    self.metrics_jsonl = self.path / 'metrics.jsonl'  # an object per report
+    self.summary_json = self.path / 'summary.json'  # results, at the end
+    # A file per checkpoint, named by its update, and its replay's folder.
     self.checkpoints = self.path / 'checkpoints'
     self.replay = self.path / 'replay'
-    self.reverb = self.path / 'reverb'
-    self.actor_socket = self.path / 'actors.sock'
-    self.tensorboard = self.path / 'tensorboard'
-    self.profile = self.path / 'profile'
+    self.reverb = self.path / 'reverb'  # log and unfinished checkpoints
+    self.actor_socket = self.path / 'actors.sock'  # if no address is given
+    self.tensorboard = self.path / 'tensorboard'  # event files
+    self.profile = self.path / 'profile'  # traces of `--profile`
     self._hosts = self.path / 'hosts'
-    self._folders = (
-      self.checkpoints,
-      self.replay,
-      self.reverb,
-      self.tensorboard,
-      self.profile,
-      self._hosts,
-    )
     # Folders on the way here that are inside another work directory.
     self._inside: tuple[pathlib.Path, ...] = ()
     # What was not there before `acquire`, innermost first.
@@ -117,9 +94,7 @@ class Workdir:
   def acquire(self, say: _Say) -> run_lock.RunLock:
     """Makes the directory and locks it; `say` as `RunLock`.
 
-    Raises:
-      WorkdirError: if the directory holds links or cannot be written to, or
-        another run has it.
+    Raises WorkdirError if it holds links, is not writable, or in use.
     """
     self.refuse_links()
     new_paths = self.reverb, self.lock, self.path, *self.path.parents
@@ -132,11 +107,10 @@ class Workdir:
         f'--workdir={self.path} is in use by {e}; stop that run, or choose '
         'another folder.'
       ) from e
-    except WorkdirError as e:
+    except (WorkdirError, OSError) as e:
       self.withdraw(None, e, None)
-      raise
-    except OSError as e:
-      self.withdraw(None, e, None)
+      if isinstance(e, WorkdirError):
+        raise
       raise WorkdirError(f'{self.lock} cannot be opened ({e.strerror}).') from e
 
   def withdraw(
@@ -161,20 +135,17 @@ class Workdir:
 
     The directory itself may be a link, unless it is a host's.
     """
-    below = map(_below, self._folders)
     refuse_links(*self._inside, *self.path.glob('*'))
-    refuse_links(*itertools.chain.from_iterable(below))
+    folders = [self.checkpoints, self.replay, self.reverb, self.tensorboard]
+    for folder in [*folders, self.profile, self._hosts]:
+      refuse_links(*_below(folder))
 
   def read_config(
     self, allowed: Mapping[str, settings.Allowed] | None = None
   ) -> ml_collections.ConfigDict:
-    """Returns the configuration of the latest start.
+    """Returns the configuration of the latest start; raises WorkdirError.
 
-    Args:
-      allowed: allowed values of more keys to check.
-
-    Raises:
-      WorkdirError: if there is none, or it cannot be read.
+    `allowed` are the allowed values of more keys to check.
     """
     try:
       config = settings.make_config(file_io.read_json(self.config_json))
@@ -199,11 +170,7 @@ class Workdir:
       ) from e
 
   def read_versions(self) -> dict[str, Any]:
-    """Returns the software of the latest start, {} if there is none.
-
-    Raises:
-      WorkdirError: if it cannot be read.
-    """
+    """Returns the software of the latest start, if any; raises WorkdirError."""
     try:
       lines = self.versions.read_bytes().splitlines()
       return file_io.json_object(lines[-1]) if lines else {}
@@ -213,11 +180,7 @@ class Workdir:
       raise WorkdirError(f'{self.versions} is damaged ({e}).') from e
 
   def read_env_spec(self) -> types.EnvSpec:
-    """Returns the spec of the environments of the latest start.
-
-    Raises:
-      WorkdirError: if there is none, or it cannot be read.
-    """
+    """Returns the spec of the latest start's environments; or WorkdirError."""
     try:
       return env_specs.from_json(file_io.read_json(self.env_spec_json))
     except OSError as e:
@@ -232,7 +195,6 @@ class Workdir:
       ) from e
 
   def write_env_spec(self, spec: types.EnvSpec) -> None:
-    """Writes the spec of the environments; raises NotWritten."""
     file_io.write_json(self.env_spec_json, env_specs.to_json(spec))
 
   def write_config(self, config: ml_collections.ConfigDict) -> None:

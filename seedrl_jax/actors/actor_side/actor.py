@@ -47,29 +47,20 @@ MakeLocalActor = Callable[[handshake.Welcome, base.LocalStream], Any]
 
 
 class GroupOptions(NamedTuple):
-  """Options of a group.
+  """Options of a group."""
 
-  Attributes:
-    address: of the learner.
-    batch_size: environments that step at a time, so that others do meanwhile;
-      0: all. Fewer only if the group acts itself.
-    num_threads: threads of the environments; 0: all cores for each group, as
-      groups step in turn.
-    affinity: first processor for these threads; -1: any.
-    patience: seconds to look for a learner that is not there; 0: for ever.
-    name: of the actor, for messages.
-    allowed: flags that allow code from outside this package; see `trust.check`.
-  """
-
-  address: addresses.Address
+  address: addresses.Address  # of the learner
   security: credentials.Security
   num_envs: int
+  # Environments that step at a time, so that others do meanwhile; 0: all. Fewer
+  # only if the group acts itself.
   batch_size: int = 0
+  # Of the environments; 0: all cores for each group, as groups step in turn.
   num_threads: int = 0
-  affinity: int = -1
-  patience: float = PATIENCE
-  name: str = 'actor'
-  allowed: Collection[str] = ()
+  affinity: int = -1  # first processor for these threads; -1: any
+  patience: float = PATIENCE  # seconds to look for a learner; 0: for ever
+  name: str = 'actor'  # for messages
+  allowed: Collection[str] = ()  # flags that allow foreign code; see `trust`
 
 
 class EnvGroup:
@@ -95,16 +86,15 @@ class EnvGroup:
     self._connection: LearnerConnection | None = None
     self._stream: base.LocalStream | None = None
     # When a learner was last there, or first looked for.
-    self._found = time.monotonic()
+    self._last_contact = time.monotonic()
     self._wait = 0.0
     self._reason = ''  # why it looks for the learner, as last printed
 
   def run(self) -> bool:
     """Serves until `stop`, or returns True when the training has ended.
 
-    Raises:
-      ActorError: if learner and actor do not fit, or none was found in time.
-      EnvironmentFailed: if an environment fails, or hangs after `stop`.
+    Raises ActorError if learner and actor do not fit, or none was found in
+    time, and EnvironmentFailed if an environment fails, or hangs after `stop`.
     """
     while not self._stop.is_set():
       try:
@@ -131,7 +121,7 @@ class EnvGroup:
     if self._stop.is_set():
       return
     patience = self._options.patience
-    if patience and time.monotonic() - self._found >= patience:
+    if patience and time.monotonic() - self._last_contact >= patience:
       raise ActorError(
         f'No learner at {self._options.address.text} for {patience:g} s '
         f'({str(reason).rstrip(".")}); if its training has not ended, start '
@@ -188,7 +178,7 @@ class EnvGroup:
         )
         self._act(welcome, stream, connection)
       finally:
-        self._found = time.monotonic()
+        self._last_contact = time.monotonic()
         stream.close()
     except IncompatibleLearner as e:
       raise ActorError(f'{options.name} cannot serve this learner: {e}') from e
@@ -231,15 +221,15 @@ class EnvGroup:
       local_actor.close()
 
   def _translate(self, error: grpc.RpcError, advice: str) -> Exception:
-    address = self._options.address.text
-    if error.code() == _Code.UNIMPLEMENTED:
+    address, code = self._options.address.text, error.code()
+    if code == _Code.UNIMPLEMENTED:
       return ActorError(f'At {address} is no learner of seedrl-jax.')
-    if error.code() in _FATAL:
+    if code in _FATAL:
       return ActorError(f'The learner at {address}: {error.details()}')
-    if error.code() == _Code.RESOURCE_EXHAUSTED:
+    if code == _Code.RESOURCE_EXHAUSTED:
       # There is a learner, but it is full.
-      self._found = time.monotonic()
-    reason = f'{error.code().name}: {error.details()}'.rstrip('.')
+      self._last_contact = time.monotonic()
+    reason = f'{code.name}: {error.details()}'.rstrip('.')
     return PeerLost(f'{address}: {reason}{advice}.')
 
 

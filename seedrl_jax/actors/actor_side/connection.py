@@ -41,15 +41,12 @@ class PeerLost(Exception):
 
 
 class LearnerConnection:
-  """One stream to the learner; the caller closes it.
-
-  Attributes:
-    advice: what may help if the stream fails; '' if it has connected.
-  """
+  """One stream to the learner; the caller closes it."""
 
   def __init__(
     self, address: addresses.Address, security: credentials.Security
   ):
+    # What may help if the stream fails; '' if it has connected.
     self.advice = ''
     self._address = address
     self._security = security
@@ -83,10 +80,8 @@ class LearnerConnection:
   def receive(self) -> wire.Message:
     """Waits for the learner's next message.
 
-    Raises:
-      PeerLost: if the learner ended the stream.
-      wire.WireError: if the message is malformed.
-      grpc.RpcError: if the stream failed.
+    Raises PeerLost at the stream's end, WireError if the message is malformed,
+    and `grpc.RpcError` if the stream failed.
     """
     message = next(self._rpc, None)
     if message is None:
@@ -108,12 +103,12 @@ class LearnerConnection:
     with their locks held.
     """
     self._outgoing.put(None)
-    channel, self._channel = self._channel, None
-    if channel is not None:
-      channel.close()
+    if self._channel is not None:
+      self._channel.close()
+      self._channel = None
     with self._lock:
       rpc, self._rpc = self._rpc, None
-    del channel, rpc
+    del rpc
 
   def _connect(self, channel: grpc.Channel) -> None:
     """Waits until the channel has connected, or failed to.

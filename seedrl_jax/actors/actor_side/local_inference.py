@@ -37,11 +37,7 @@ _ANSWER, _JOIN = 10.0, 60.0
 
 
 class LocalInference:
-  """Acts for a group's environments, in a thread of its own.
-
-  Attributes:
-    parameters: specs of the leaves that it takes.
-  """
+  """Acts for a group's environments, in a thread of its own."""
 
   def __init__(
     self,
@@ -58,34 +54,46 @@ class LocalInference:
     self._run = welcome.local
     self._stream = stream
     self._config = ml_collections.ConfigDict(self._run.config)
-    self._address = _replay_address(self._run, learner, security)
+    try:
+      address = addresses.as_seen_from_actor(self._run.replay_address, learner)
+    except ValueError as e:
+      raise IncompatibleLearner(str(e)) from e
+    if not address.is_local and not security.insecure:
+      raise IncompatibleLearner(
+        f'Reverb at {address.text} takes unrolls in the clear, without TLS or '
+        'a token; trust the network between with --insecure, or take '
+        '--inference=central.'
+      )
+    self._address = address.text
     self._make_agent(jax.random.PRNGKey(welcome.seed))
     self._newest: tuple[int, agents.Params] = types.NO_VERSION, None
     self._worker: worker_lib.InferenceWorker | None = None
     self._store: reverb_store.ReverbStore | None = None
     self._assembler: assembler_lib.UnrollAssembler | None = None
-    self._told = local_messages.ReportTotals()
+    self._reported = local_messages.ReportTotals()
     # Set when parameters have arrived, and when a report is due.
     self._arrived, self._due = threading.Event(), threading.Event()
     self._threads = threads.ThreadGroup((replay.StoreClosed, envs.StreamClosed))
-    wakes = self._interrupt_store, self._arrived.set, self._due.set
-    for wake in (stream.interrupt, *wakes):
-      self._threads.on_stop(wake)
+    self._threads.on_stop(stream.interrupt)
+    self._threads.on_stop(self._interrupt_store)
+    self._threads.on_stop(self._arrived.set)
+    self._threads.on_stop(self._due.set)
 
   def _make_agent(self, key: jax.Array) -> None:
     self._device = jax.local_devices(backend='cpu')[0]
     run = self._run
-    self._env_spec = types.EnvSpec(
+    env_spec = types.EnvSpec(
       self._stream.spec, run.num_train_envs, run.num_eval_envs
     )
     try:
-      own = agents.allowed(self._config) or {}
-      settings.check(self._config, own, complete=False)
-      self._agent = agents.load_agent(self._config, self._env_spec)
+      allowed = agents.allowed(self._config) or {}
+      settings.check(self._config, allowed, complete=False)
+      self._agent = agents.load_agent(self._config, env_spec)
     except (ValueError, ImportError) as e:
       raise IncompatibleLearner(str(e)) from e
     self._shapes = self._agent.params_shapes()
     parameters = agents.parameter_specs(self._shapes)
+    # Specs of the leaves that `take` takes.
     self.parameters = tuple(parameters.values())
     texts = handshake.spec_texts(parameters)
     if list(texts.items()) != list(run.parameters.items()):  # in order, too
@@ -127,13 +135,18 @@ class LocalInference:
       if isinstance(error, errors.ServerLost):
         raise PeerLost(str(error)) from error
       raise error
-    done = self._done()
-    told, self._told = self._told, done
+    worker, store, assembler = self._worker, self._store, self._assembler
+    totals = local_messages.ReportTotals()
+    if worker is not None and store is not None and assembler is not None:
+      totals = local_messages.ReportTotals(
+        worker.counters.env_steps, assembler.waited, store.bytes_sent
+      )
+    last, self._reported = self._reported, totals
     return local_messages.Report(
       version=self._newest[0],
-      env_steps=done.env_steps - told.env_steps,
-      store_wait=done.store_wait - told.store_wait,
-      store_bytes=done.store_bytes - told.store_bytes,
+      env_steps=totals.env_steps - last.env_steps,
+      store_wait=totals.store_wait - last.store_wait,
+      store_bytes=totals.store_bytes - last.store_bytes,
       episodes=local_messages.episode_columns(self._stream.take_episodes()),
     )
 
@@ -150,14 +163,6 @@ class LocalInference:
       self._store.close()
     if stuck:
       raise RuntimeError('\n'.join(stuck))
-
-  def _done(self) -> local_messages.ReportTotals:
-    worker, store, assembler = self._worker, self._store, self._assembler
-    if worker is None or store is None or assembler is None:
-      return local_messages.ReportTotals()
-    return local_messages.ReportTotals(
-      worker.counters.env_steps, assembler.waited, store.bytes_sent
-    )
 
   def _interrupt_store(self) -> None:
     if self._store is not None:
@@ -238,21 +243,3 @@ class LocalInference:
       )
     except (errors.RequestRefused, errors.UnknownTable) as e:
       raise IncompatibleLearner(str(e)) from e
-
-
-def _replay_address(
-  run: handshake.LocalRun,
-  learner: addresses.Address,
-  security: credentials.Security,
-) -> str:
-  try:
-    replay_address = addresses.as_seen_from_actor(run.replay_address, learner)
-  except ValueError as e:
-    raise IncompatibleLearner(str(e)) from e
-  if not replay_address.is_local and not security.insecure:
-    raise IncompatibleLearner(
-      f'Reverb at {replay_address.text} takes unrolls in the clear, without '
-      'TLS or a token; trust the network between with --insecure, or take '
-      '--inference=central.'
-    )
-  return replay_address.text

@@ -25,26 +25,18 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass
 class ServerState:
-  """What all sessions of a server share.
-
-  Attributes:
-    timeout: seconds after which a silent actor is dropped.
-    copying: the thread that copies parameters from their device.
-    is_closed: whether the server closes; set from any thread.
-    ended: whether the training has ended by then; set before `is_closed`.
-    num_bytes: of all messages, in both directions.
-    reported: totals of groups that act themselves.
-  """
+  """What all sessions of a server share."""
 
   loop: asyncio.AbstractEventLoop
   allocator: slot_allocator.SlotAllocator
   security: credentials.Security
-  timeout: float
+  timeout: float  # seconds after which a silent actor is dropped
   codec: wire.StreamCodec
-  copying: concurrent.futures.Executor
-  is_closed: bool = False
-  ended: bool = False
-  num_bytes: int = 0
+  copying: concurrent.futures.Executor  # copies parameters from their device
+  is_closed: bool = False  # set from any thread, after `ended`
+  ended: bool = False  # whether the training has ended
+  num_bytes: int = 0  # of all messages, in both directions
+  # Totals of groups that act themselves.
   reported: local_messages.ReportTotals = dataclasses.field(
     default_factory=local_messages.ReportTotals
   )
@@ -99,32 +91,27 @@ class ActorSession:
     grant = self._state.allocator.allocate(handshake.unpack_hello(message))
     try:
       await self._write(handshake.pack_welcome(grant.welcome))
-      if grant.lease.acts_itself:
-        await self._answer_reports(grant)
-      else:
-        await self._answer_steps(grant)
+      answer = (
+        self._answer_report if grant.lease.acts_itself else self._answer_steps
+      )
+      while (message := await self._read(self._state.timeout)) is not None:
+        await self._write(await answer(grant, message))
     finally:
       grant.stream.leave(grant.lease)
       _log.debug('Run %s leaves.', grant.welcome.run_id)
 
-  async def _answer_steps(self, grant: slot_allocator.SlotGrant) -> None:
-    codec = self._state.codec
-    while (message := await self._read(self._state.timeout)) is not None:
-      action = await self._infer(grant, message)
-      await self._write(codec.pack_actions(action, message.sequence))
-
-  async def _answer_reports(self, grant: slot_allocator.SlotGrant) -> None:
+  async def _answer_report(
+    self, grant: slot_allocator.SlotGrant, message: wire.Message
+  ) -> bytes:
     state, feed = self._state, self._state.allocator.feed
     assert feed is not None
-    while (message := await self._read(self._state.timeout)) is not None:
-      report = local_messages.unpack_report(message)
-      grant.lease.accept_report(message.sequence, report)
-      grant.stream.add_episodes(grant.lease, report.episodes)
-      state.reported.add(report)
-      answer = local_messages.nothing_newer()
-      if feed.has_newer(report.version):
-        answer = await state.loop.run_in_executor(state.copying, feed.message)
-      await self._write(answer)
+    report = local_messages.unpack_report(message)
+    grant.lease.accept_report(message.sequence, report)
+    grant.stream.add_episodes(grant.lease, report.episodes)
+    state.reported.add(report)
+    if feed.has_newer(report.version):
+      return await state.loop.run_in_executor(state.copying, feed.message)
+    return local_messages.NOTHING_NEWER
 
   async def _read(self, seconds: float) -> wire.Message | None:
     """Returns the next message; None at the end of the stream."""
@@ -150,10 +137,10 @@ class ActorSession:
     self._state.num_bytes += len(message)
     await self._context.write(message)
 
-  async def _infer(
+  async def _answer_steps(
     self, grant: slot_allocator.SlotGrant, message: wire.Message
-  ) -> np.ndarray:
-    """Returns the actions for a STEPS message."""
+  ) -> bytes:
+    """Returns the message with the actions of inference."""
     if self._state.is_closed:
       raise _ServerCloses
     answer = self._answer = self._state.loop.create_future()
@@ -166,19 +153,19 @@ class ActorSession:
       self._answer = None
     if action is None:
       raise _ServerCloses
-    return action
+    return self._state.codec.pack_actions(action, message.sequence)
 
   def _deliver(self, answer: asyncio.Future, action: np.ndarray) -> None:
     """Hands over actions from the thread of inference."""
+
+    def set_result() -> None:
+      # The stream may have ended meanwhile.
+      if not answer.done():
+        answer.set_result(action)
+
     try:
-      self._state.loop.call_soon_threadsafe(_set_result, answer, action)
+      self._state.loop.call_soon_threadsafe(set_result)
     except RuntimeError:
       # The loop and with it the stream have ended.
       if not self._state.is_closed:
         raise
-
-
-def _set_result(answer: asyncio.Future, action: np.ndarray) -> None:
-  # The stream may have ended meanwhile.
-  if not answer.done():
-    answer.set_result(action)

@@ -13,17 +13,12 @@ _FIRST, _LAST = int(types.StepType.FIRST), int(types.StepType.LAST)
 
 
 class GroupLease:
-  """The slots of a group, from its joining to its leaving.
-
-  Attributes:
-    env_id: int32 `[n]`, the group's ids in the stream.
-    acts_itself: whether its actor only sends reports.
-  """
+  """The slots of a group, from its joining to its leaving."""
 
   def __init__(self, env_id: np.ndarray, acts_itself: bool = False):
     """Expects FIRST steps first."""
-    self.acts_itself = acts_itself
-    self.env_id = np.asarray(env_id, np.int32)
+    self.acts_itself = acts_itself  # whether its actor only sends reports
+    self.env_id = np.asarray(env_id, np.int32)  # `[n]`, ids in the stream
     # Whether an environment's next step is the first of an episode.
     self._ended = np.ones(len(env_id), bool)
     self._next = 0
@@ -36,7 +31,7 @@ class GroupLease:
   ) -> None:
     """Checks a group's next STEPS; raises `WireError` if it is impossible."""
     *observation, reward, discount, step_type = leaves
-    self._check_order(sequence)
+    self._take_turn(sequence)
     if len(reward) != len(self.env_id):
       raise wire.WireError(
         f'STEPS of {len(reward)} environments came from a group of '
@@ -55,24 +50,23 @@ class GroupLease:
       )
     self._check_episodes(episodes, len(reward))
     self._ended = step_type == _LAST
-    self._next += 1
 
   def accept_report(self, sequence: int, report: local_messages.Report) -> None:
     """Checks the next REPORT; raises `WireError` if impossible."""
-    self._check_order(sequence)
+    self._take_turn(sequence)
     # So that no sum of them is infinite.
     if not 0 <= report.store_wait <= wire.LARGEST:
       raise wire.WireError('A wait is not possible.')
     # Uncounted steps may have ended episodes already.
     num_steps = report.env_steps + len(self.env_id)
     self._check_episodes(report.episodes, num_steps)
-    self._next += 1
 
-  def _check_order(self, sequence: int) -> None:
+  def _take_turn(self, sequence: int) -> None:
     if sequence != self._next:
       raise wire.WireError(
         f'Message {sequence} came instead of message {self._next}.'
       )
+    self._next += 1
 
   def _check_episodes(
     self, episodes: base.EndedEpisodes, num_steps: int

@@ -47,12 +47,15 @@ class RemoteStream(base.EnvStream):
   ):
     """Makes a stream of `num_envs` free slots.
 
-    Args:
-      batch_size: the most environments in one `recv`, and in a group.
-      min_batch_size: environments that make a batch at once.
-      timeout: seconds after which fewer do.
+    `batch_size` is the most environments in one `recv`, and in a group;
+    `min_batch_size` make a batch at once, after `timeout` seconds fewer do.
     """
-    _check_sizes(min_batch_size, batch_size, num_envs)
+    if not 1 <= min_batch_size <= batch_size <= num_envs:
+      raise ValueError(
+        f'--config.actors.min_batch_size={min_batch_size} and '
+        f'--config.actors.batch_size={batch_size} must be in this order, and '
+        f'between 1 and the {num_envs} remote environments of a stream.'
+      )
     self.spec = spec
     self.num_envs = num_envs
     self.batch_size = batch_size
@@ -81,8 +84,7 @@ class RemoteStream(base.EnvStream):
   @property
   def num_connected(self) -> int:
     """Number of environments that actors have brought."""
-    with self._changed:
-      return sum(len(lease.env_id) for lease in self._leases)
+    return self.num_envs - self.num_free
 
   @property
   def num_free(self) -> int:
@@ -98,7 +100,12 @@ class RemoteStream(base.EnvStream):
         self._check_open()
         self._changed.wait(seconds)
       self._check_open()
-      self._taken = taken = self._take()
+      # The oldest requests that fit a batch.
+      self._taken = taken = []
+      room = self.batch_size
+      while self._waiting and len(self._waiting[0].lease.env_id) <= room:
+        taken.append(self._waiting.popleft())
+        room -= len(taken[-1].lease.env_id)
       if self._left:
         # Some may have joined and left again since the last batch.
         self._dropped = np.unique(np.concatenate(self._left))
@@ -152,15 +159,6 @@ class RemoteStream(base.EnvStream):
     if sum(len(request.lease.env_id) for request in self._waiting) >= enough:
       return 0
     return max(0, self._waiting[0].arrival + self._timeout - time.monotonic())
-
-  def _take(self) -> list[_Request]:
-    """Takes the oldest requests that fit a batch."""
-    taken: list[_Request] = []
-    room = self.batch_size
-    while self._waiting and len(self._waiting[0].lease.env_id) <= room:
-      taken.append(self._waiting.popleft())
-      room -= len(taken[-1].lease.env_id)
-    return taken
 
   # -- for the server ----------------------------------------------------------
 
@@ -224,17 +222,8 @@ class RemoteStream(base.EnvStream):
         # Inference holds nothing of it.
         return
       self._num_expected -= len(lease.env_id)
-      kept = (r for r in self._waiting if r.lease is not lease)
-      self._waiting = collections.deque(kept)
+      others = (r for r in self._waiting if r.lease is not lease)
+      self._waiting = collections.deque(others)
       self._left.append(lease.env_id)
       # A batch may have waited for these environments only.
       self._changed.notify()
-
-
-def _check_sizes(min_batch_size: int, batch_size: int, num_envs: int) -> None:
-  if not 1 <= min_batch_size <= batch_size <= num_envs:
-    raise ValueError(
-      f'--config.actors.min_batch_size={min_batch_size} and '
-      f'--config.actors.batch_size={batch_size} must be in this order, and '
-      f'between 1 and the {num_envs} remote environments of a stream.'
-    )

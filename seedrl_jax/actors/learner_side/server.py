@@ -47,10 +47,7 @@ class ActorServer:
     security: credentials.Security,
     timeout: float,
   ):
-    """Starts to listen, or raises `ValueError`.
-
-    Drops actors that are silent for `timeout` seconds.
-    """
+    """Listens, or raises `ValueError`; drops actors silent for `timeout` s."""
     addresses.check_listening(listening, security)
     self.streams: tuple[remote_stream.RemoteStream, ...] = allocator.streams
     self.addresses: tuple[str, ...] = ()
@@ -67,7 +64,7 @@ class ActorServer:
     # When a stream last ended, in the loop's time.
     self._last_end = -float('inf')
     self._started = threading.Event()
-    self._stopping: asyncio.Event | None = None
+    self._stopping = asyncio.Event()
     self._failure: BaseException | None = None
     self._thread = threading.Thread(
       target=self._run, name='actors', daemon=True
@@ -98,7 +95,7 @@ class ActorServer:
     return dataclasses.replace(self._state.reported)
 
   def metrics(self) -> dict[str, float]:
-    reported = self.reported
+    reported = self._state.reported
     return {
       'actors/connected_envs': float(self.num_connected),
       'actors/stream_bytes': float(self.num_bytes),
@@ -122,12 +119,8 @@ class ActorServer:
     self._state.is_closed = True
     # A loop that failed is closed already.
     with contextlib.suppress(RuntimeError):
-      self._state.loop.call_soon_threadsafe(self._wake)
+      self._state.loop.call_soon_threadsafe(self._stopping.set)
     self._thread.join(_BACK_SECONDS + 2 * _END_SECONDS + _CLOSE_SECONDS)
-
-  def _wake(self) -> None:
-    if self._stopping is not None:
-      self._stopping.set()
 
   # -- in the event loop's thread ----------------------------------------------
 
@@ -146,7 +139,6 @@ class ActorServer:
       self._started.set()
 
   async def _serve_all(self) -> None:
-    self._stopping = asyncio.Event()
     num_rows = max(stream.batch_size for stream in self.streams)
     num_slots = sum(stream.num_envs for stream in self.streams)
     server = _make_grpc_server(
@@ -169,7 +161,11 @@ class ActorServer:
         await server.start()
         self._started.set()
         await self._stopping.wait()
-        await self._say_goodbye()
+        for session in list(self._sessions):
+          session.close()
+        left = self._state.loop.time() - self._last_end
+        if self._state.ended and left < _LATELY_SECONDS:
+          await asyncio.sleep(_BACK_SECONDS)
       finally:
         # With no grace period, gRPC's clients print an error.
         await server.stop(_END_SECONDS)
@@ -178,14 +174,6 @@ class ActorServer:
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         if rest:
           await asyncio.wait(rest, timeout=_END_SECONDS)
-
-  async def _say_goodbye(self) -> None:
-    """Ends all streams; their actors end, or look for another learner."""
-    for session in list(self._sessions):
-      session.close()
-    left = self._state.loop.time() - self._last_end
-    if self._state.ended and left < _LATELY_SECONDS:
-      await asyncio.sleep(_BACK_SECONDS)
 
   async def _serve(self, _: Any, context: grpc.aio.ServicerContext) -> None:
     session = actor_session.ActorSession(self._state, context)
@@ -238,8 +226,6 @@ def make_server(
     starts: how often this run was started before.
     socket: path of the unix socket, if no address is configured.
     local: for actors that act themselves; None: these are rejected.
-
-  Raises `ValueError`, naming the flag, if the configuration is not possible.
   """
   section = config.actors
   streams = [

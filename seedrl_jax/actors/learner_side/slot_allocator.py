@@ -26,31 +26,14 @@ class StreamRefused(Exception):
 
 
 class LocalOffer(NamedTuple):
-  """What a learner has for actors that act themselves.
-
-  Attributes:
-    global_env_id: of each stream, int32 `[N]`, run-wide ids of its slots.
-    replay_address: returns the Reverb server's current address.
-  """
+  """What a learner has for actors that act themselves."""
 
   config: ml_collections.ConfigDict
   env_spec: types.EnvSpec
-  global_env_id: Sequence[np.ndarray]
+  global_env_id: Sequence[np.ndarray]  # of each stream, int32 `[N]`, run-wide
   block_width: int
-  replay_address: Callable[[], str]
+  replay_address: Callable[[], str]  # returns Reverb's current address
   feed: local_messages.ParameterFeed
-
-  def make_run(self, index: int, env_id: np.ndarray) -> handshake.LocalRun:
-    """Returns what a group with the ids `env_id` of a stream must know."""
-    return handshake.LocalRun(
-      config=handshake.local_config(self.config),
-      global_env_id=self.global_env_id[index][env_id],
-      num_train_envs=self.env_spec.num_envs,
-      num_eval_envs=self.env_spec.num_eval_envs,
-      block_width=self.block_width,
-      replay_address=self.replay_address(),
-      parameters=handshake.spec_texts(self.feed.specs),
-    )
 
 
 class SlotGrant(NamedTuple):
@@ -73,26 +56,19 @@ class SlotAllocator:
   ):
     """Raises `ValueError` if an option of `env_values` cannot be sent.
 
-    Args:
-      streams: of equal environments; the emptiest is filled first.
-      seed: numbers that no other start of any run shares.
-      local: for actors that act themselves; None: these are rejected.
+    The emptiest of the streams, of equal environments, is filled first. No
+    other start of any run shares `seed`. Without `local`, actors that act
+    themselves are rejected.
     """
     self.streams = tuple(streams)
+    self.spec = streams[0].spec
+    # Parameters for actors that act themselves.
+    self.feed = local.feed if local is not None else None
     self._env_values = env_values
     self._seeds = np.random.default_rng(list(seed))
     self._local = local
     acts_itself = local is not None
     handshake.pack_welcome(self._welcome(0, np.arange(1), acts_itself))
-
-  @property
-  def spec(self) -> types.StreamSpec:
-    return self.streams[0].spec
-
-  @property
-  def feed(self) -> local_messages.ParameterFeed | None:
-    """Parameters for actors that act themselves; None if there are none."""
-    return self._local.feed if self._local is not None else None
 
   def allocate(self, hello: handshake.Hello) -> SlotGrant:
     """Finds slots for a group; raises `StreamRefused` if it cannot."""
@@ -147,9 +123,17 @@ class SlotAllocator:
   def _welcome(
     self, index: int, env_id: np.ndarray, acts_itself: bool
   ) -> handshake.Welcome:
-    local = None
-    if acts_itself and self._local is not None:
-      local = self._local.make_run(index, env_id)
+    offer, local = self._local, None
+    if acts_itself and offer is not None:
+      local = handshake.LocalRun(
+        config=handshake.local_config(offer.config),
+        global_env_id=offer.global_env_id[index][env_id],
+        num_train_envs=offer.env_spec.num_envs,
+        num_eval_envs=offer.env_spec.num_eval_envs,
+        block_width=offer.block_width,
+        replay_address=offer.replay_address(),
+        parameters=handshake.spec_texts(offer.feed.specs),
+      )
     return handshake.Welcome(
       run_id=uuid.uuid4().hex,
       seed=int(self._seeds.integers(1 << 31)),

@@ -155,7 +155,7 @@ def _update(
   def work() -> float:
     nonlocal state
     batch = parts.updater.shard(parts.blank_batch)
-    state, output, _ = parts.updater(state, batch, 0.0)
+    state, output, *_ = parts.updater(state, batch, 0.0)
     jax.block_until_ready(output)
     return steps
 

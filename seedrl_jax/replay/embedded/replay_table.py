@@ -43,18 +43,17 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
     self._batch_size = 0
     self._clear()
 
-  def sampler(
-    self, batch_size: int, num_blocks: int | None = None
-  ) -> base.TrajectorySampler:
-    count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
-    width = batch_size // count
+  def _make_sampler(
+    self, batch_size: int, num_blocks: int
+  ) -> tables.EmbeddedSampler:
+    width = batch_size // num_blocks
     with self._lock:
       if width not in self._pools:
         self._pools[width] = blocks.BlockPool(self._layout, width)
       self._batch_size = max(self._batch_size, batch_size)
       self._limiter.widen(batch_size)
       self._wake()
-    return tables.EmbeddedSampler(self, batch_size, count)
+    return super()._make_sampler(batch_size, num_blocks)
 
   def insert(
     self, block: base.Block, priorities: np.ndarray | None = None
@@ -82,7 +81,12 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
 
   def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
     with self._lock:
-      self._samplers.enter(lambda: self._can_sample(batch_size), wait)
+      self._samplers.enter(
+        lambda: self._limiter.can_sample(
+          batch_size, self._index.size, self._selector.drawable
+        ),
+        wait,
+      )
       size = self._index.size
       chosen, probabilities = self._selector.draw(batch_size)
       keys = self._index.keys(chosen)
@@ -112,8 +116,8 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
     """See `Replay`; takes effect at once."""
     checked = base.check_priorities(priorities, len(keys))
     with self._lock:
-      live, found = self._index.find(np.asarray(keys, np.uint64))
-      self._selector.set_priorities(found, checked[live])
+      live, places = self._index.find(np.asarray(keys, np.uint64))
+      self._selector.set_priorities(places, checked[live])
 
   @contextlib.contextmanager
   def snapshot(self) -> Iterator[tables.Save]:
@@ -133,7 +137,7 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
       }
 
     def save(writer: checkpoints.ArchiveWriter) -> None:
-      writer.add_meta(self.config.name, meta)
+      writer.meta[self.config.name] = meta
       for name, array in arrays.items():
         writer.add_array(self._member(name), array)
       for leaf, spec in enumerate(self._layout.specs):
@@ -159,14 +163,14 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
   def _load(self, reader: checkpoints.ArchiveReader) -> None:
     self._clear()
     meta = reader.meta[self.config.name]
-    keys, priorities, times_sampled = (
-      reader.array(self._member(name), types.ArraySpec((), np.dtype(dtype)))
-      for name, dtype in (
-        ('keys', np.uint64),
-        ('priorities', np.float64),
-        ('times_sampled', np.int64),
-      )
-    )
+
+    def column(name: str, dtype: type) -> np.ndarray:
+      spec = types.ArraySpec((), np.dtype(dtype))
+      return reader.array(self._member(name), spec)
+
+    keys = column('keys', np.uint64)
+    priorities = column('priorities', np.float64)
+    times_sampled = column('times_sampled', np.int64)
     skip = max(0, len(keys) - self.config.max_size)
     places = self._index.restore(keys[skip:])
     for leaf, spec in enumerate(self._layout.specs):
@@ -198,10 +202,6 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
     size = self._index.size + self._pending
     arriving = self._pending * self.config.max_times_sampled
     return self._limiter.can_insert(n, size, self._selector.drawable + arriving)
-
-  def _can_sample(self, n: int) -> bool:
-    drawable = self._selector.drawable
-    return self._limiter.can_sample(n, self._index.size, drawable)
 
   def _remove(self, items: np.ndarray) -> None:
     self._selector.remove(items)

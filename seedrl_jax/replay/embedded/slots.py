@@ -161,12 +161,12 @@ class SlotIndex:
 
   def oldest(self, n: int) -> np.ndarray:
     """Returns the slots of the n oldest items, which must then be removed."""
-    found = [np.empty(0, np.int64)]
-    while n > 0:
-      found.append(self.find(self._keys(self._oldest, n))[1])
-      self._oldest += n
-      n -= len(found[-1])
-    return np.concatenate(found)
+    slots = np.empty(0, np.int64)
+    while (missing := n - len(slots)) > 0:
+      _, more = self.find(self._keys(self._oldest, missing))
+      slots = np.concatenate([slots, more])
+      self._oldest += missing
+    return slots
 
   def _keys(self, first: int, n: int) -> np.ndarray:
     return np.arange(first, first + n, dtype=np.uint64)
@@ -218,12 +218,7 @@ class SumTree:
 
 
 class Selector:
-  """Priorities and sample counts of slots, and random draws from them.
-
-  Attributes:
-    priorities: float64 `[slots]`; valid for present slots.
-    times_sampled: int64 `[slots]`; valid for present slots.
-  """
+  """Priorities and sample counts of slots, and random draws from them."""
 
   def __init__(
     self,
@@ -233,6 +228,7 @@ class Selector:
     rng: np.random.Generator,
   ):
     """Starts empty; exponent 0 is uniform, `max_times_sampled` 0 unlimited."""
+    # `[slots]`, valid for present slots.
     self.priorities = np.zeros(num_slots)
     self.times_sampled = np.zeros(num_slots, np.int64)
     self.rng = rng
@@ -280,17 +276,16 @@ class Selector:
       chosen, probabilities = self._select(n)
       np.add.at(self.times_sampled, chosen, 1)
       return chosen, probabilities
-    draws = [self._draw_one() for _ in range(n)]
+    draws = []
+    for _ in range(n):
+      draws.append(self._select(1))
+      chosen, _ = draws[-1]
+      self.times_sampled[chosen] += 1
+      # It stays present but cannot be drawn again.
+      self._tree.update(self.exhausted(chosen), 0.0)
     self._draws_left -= n
     slots, probabilities = zip(*draws, strict=True)
     return np.concatenate(slots), np.concatenate(probabilities)
-
-  def _draw_one(self) -> tuple[np.ndarray, np.ndarray]:
-    chosen, probability = self._select(1)
-    self.times_sampled[chosen] += 1
-    # It stays present but cannot be drawn again.
-    self._tree.update(self.exhausted(chosen), 0.0)
-    return chosen, probability
 
   def exhausted(self, slots: np.ndarray) -> np.ndarray:
     """Returns the distinct slots that have reached the limit."""
@@ -307,9 +302,7 @@ class Selector:
       chosen = self._tree.find(self.rng.random(n) * total)
       return chosen, self._tree[chosen] / total
     # All priorities are zero: draw uniformly, as Reverb does.
-    candidates = self._present.copy()
-    if self._limit:
-      candidates &= self.times_sampled < self._limit
-    candidates = np.flatnonzero(candidates)
+    limit = self._limit or math.inf
+    candidates = np.flatnonzero(self._present & (self.times_sampled < limit))
     chosen = self.rng.choice(candidates, n)
     return chosen, np.full(n, 1 / len(candidates))

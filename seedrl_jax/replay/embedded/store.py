@@ -28,10 +28,8 @@ class EmbeddedStore(base.TrajectoryStore):
         under `steps` are `[T + 1, ...]`, the others `[...]`.
       block_width: W, unrolls per block of tables without a width of their own.
       seed: of random draws; None: a different one each time.
-      overlap: steps that consecutive unrolls of an environment share.
 
-    Raises:
-      MemoryError, ValueError: if a table cannot be as configured.
+    Raises MemoryError or ValueError if a table cannot be as configured.
     """
     self.unroll_spec = unroll_spec
     self.overlap = overlap
@@ -51,9 +49,6 @@ class EmbeddedStore(base.TrajectoryStore):
   def address(self) -> None:
     return None
 
-  def table(self, name: str) -> tables.EmbeddedTable:
-    return self._tables[name]
-
   def flush(self) -> None:
     """Does nothing: inserts and updates take effect at once."""
 
@@ -71,32 +66,25 @@ class EmbeddedStore(base.TrajectoryStore):
       saves = [held.enter_context(t.snapshot()) for t in self._tables.values()]
       if on_snapshot is not None:
         on_snapshot()
-      writer.add_meta('version', _VERSION)
-      writer.add_meta('unroll', self._layout.signature())
-      writer.add_meta('tables', sorted(self._tables))
+      writer.meta['version'] = _VERSION
+      writer.meta['unroll'] = self._layout.signature()
+      writer.meta['tables'] = sorted(self._tables)
       for save in saves:
         save(writer)
 
   def restore(self, path: str) -> None:
     with checkpoints.load_archive(path) as reader:
-      self._check_fits(path, reader)
+      checkpoints.check_fits(path, reader.meta, _VERSION, self._layout)
+      saved = reader.meta.get('tables')
+      if saved != sorted(self._tables):
+        raise base.CheckpointError(
+          f'The replay checkpoint {path} has the tables {saved}, not '
+          f'{sorted(self._tables)}.'
+        )
       with checkpoints.refusing_damage(path):
         for table in self._tables.values():
           table.load(reader)
 
-  def interrupt(self) -> None:
-    for table in self._tables.values():
-      table.interrupt()
-
   def close(self) -> None:
     """See `TrajectoryStore`; memory is freed with the last block in use."""
     self.interrupt()
-
-  def _check_fits(self, path: str, reader: checkpoints.ArchiveReader) -> None:
-    checkpoints.check_fits(path, reader.meta, _VERSION, self._layout)
-    saved = reader.meta.get('tables')
-    if saved != sorted(self._tables):
-      raise base.CheckpointError(
-        f'The replay checkpoint {path} has the tables {saved}, not '
-        f'{sorted(self._tables)}.'
-      )

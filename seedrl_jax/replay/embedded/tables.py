@@ -39,17 +39,14 @@ class EmbeddedTable(base.Table):
         f'{pool.width} unrolls must fit in; raise it.'
       )
     self.config = config
+    self.block_width = pool.width
     self._layout = layout
     self._pool = pool
     # Held for every change.
     self._lock = threading.Lock()
-    name = config.name
-    self._writers = fair_queue.FairQueue(
-      self._lock, f'insert into table {name}'
-    )
-    self._samplers = fair_queue.FairQueue(
-      self._lock, f'sample from table {name}'
-    )
+    name = f'table {config.name}'
+    self._writers = fair_queue.FairQueue(self._lock, f'insert into {name}')
+    self._samplers = fair_queue.FairQueue(self._lock, f'sample from {name}')
 
   def allocate(self) -> base.Block:
     return self._pool.take()
@@ -69,10 +66,14 @@ class EmbeddedTable(base.Table):
       )
 
   def interrupt(self) -> None:
-    """Wakes every waiter with `StoreClosed`."""
     with self._lock:
       self._writers.close()
       self._samplers.close()
+
+  def _make_sampler(
+    self, batch_size: int, num_blocks: int
+  ) -> 'EmbeddedSampler':
+    return EmbeddedSampler(self, batch_size, num_blocks)
 
   @abc.abstractmethod
   def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
@@ -122,24 +123,18 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
   ):
     super().__init__(config, layout, pool)
     self._blocks: collections.deque[base.Block] = collections.deque()
-    self._inserts = 0
-    self._samples = 0
+    self._inserts = self._samples = 0
 
   def insert(
     self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
     del priorities
     with self._lock:
-      self._writers.enter(self._has_room)
+      capacity = self.config.max_size - block.width
+      self._writers.enter(lambda: len(self._blocks) * block.width <= capacity)
       self._blocks.append(block)
       self._inserts += block.width
       self._wake()
-
-  def sampler(
-    self, batch_size: int, num_blocks: int | None = None
-  ) -> base.TrajectorySampler:
-    count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
-    return EmbeddedSampler(self, batch_size, count)
 
   def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
     with self._lock:
@@ -157,7 +152,7 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
       leaves = [self._rows(leaf) for leaf in range(len(self._layout.specs))]
 
     def save(writer: checkpoints.ArchiveWriter) -> None:
-      writer.add_meta(self.config.name, counts)
+      writer.meta[self.config.name] = counts
       for leaf, rows in enumerate(leaves):
         writer.add_array(self._member(leaf), rows)
 
@@ -186,9 +181,6 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
         part = newest[i * self._pool.width : (i + 1) * self._pool.width]
         block.leaves[leaf][...] = part.swapaxes(0, 1) if time_major else part
     return loaded
-
-  def _has_room(self) -> bool:
-    return (len(self._blocks) + 1) * self._pool.width <= self.config.max_size
 
   def _rows(self, leaf: int) -> np.ndarray:
     """Returns a copy of one leaf of all unrolls, `[size, ...]`."""

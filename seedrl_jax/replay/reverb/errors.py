@@ -6,7 +6,12 @@ import grpc
 # every path into the server enforces it.
 MAX_MESSAGE_BYTES = 280 * 1000 * 1000
 
-_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED)
+# A server that shuts down cancels its calls.
+_GONE = {
+  grpc.StatusCode.UNAVAILABLE,
+  grpc.StatusCode.ABORTED,
+  grpc.StatusCode.CANCELLED,
+}
 
 
 class ReverbError(RuntimeError):
@@ -30,8 +35,7 @@ def is_lost(error: grpc.RpcError) -> bool:
   code, details = error.code(), error.details() or ''
   if code == grpc.StatusCode.UNKNOWN:
     return 'Stream removed' in details
-  # A server that shuts down cancels its calls.
-  return code in _GONE or code == grpc.StatusCode.CANCELLED
+  return code in _GONE
 
 
 def translate(
@@ -48,17 +52,18 @@ def translate(
       f'There is no table {table} in the Reverb server at {address}: start it '
       "with this run's tables, or name another server."
     )
+  start = f'Could not {doing} ({place})'
   if is_lost(error):
     return ServerLost(
-      f'Could not {doing} ({place}): it does not answer ({details}); see '
-      'whether it runs and can be reached.'
+      f'{start}: it does not answer ({details}); see whether it runs and can '
+      'be reached.'
     )
   if code == grpc.StatusCode.DEADLINE_EXCEEDED:
     return ServerLost(
-      f'Could not {doing} ({place}): no answer in time; see whether the server '
-      'is overloaded or stopped.'
+      f'{start}: no answer in time; see whether the server is overloaded or '
+      'stopped.'
     )
   return RequestRefused(
-    f'Could not {doing} ({place}): {code.name} ({details}); see that the table '
-    "was made for this run's unrolls and by dm-reverb 0.14."
+    f'{start}: {code.name} ({details}); see that the table was made for this '
+    "run's unrolls and by dm-reverb 0.14."
   )

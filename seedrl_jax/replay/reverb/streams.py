@@ -1,11 +1,9 @@
 """Bidirectional streams of messages to a Reverb server."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
-
-Buffer = bytes | memoryview
 
 CHANNEL_OPTIONS = (
   ('grpc.max_receive_message_length', -1),
@@ -36,27 +34,21 @@ class Stream:
 
   def exchange(
     self,
-    messages: Iterable[Sequence[Buffer]],
-    take: Callable[[memoryview], None],
+    messages: Iterable[bytes],
+    take: Callable[[bytes], None],
     on_end: Callable[[], None],
   ) -> None:
     """Sends messages in gRPC's thread and receives in this one; call it once.
 
-    Args:
-      messages: each in parts; must end after `on_end`.
-      take: called with each response; must not wait.
-      on_end: called after the last response.
-
-    Raises:
-      Exception: the first failure, of `messages`, `take` or the call
-        (`grpc.RpcError`).
+    `take` gets each response and must not wait. After the last, `on_end` is
+    called, and then `messages` must end. Raises the first failure of
+    `messages`, `take` or the call (`grpc.RpcError`).
     """
     failures: list[Exception] = []
 
     def requests() -> Iterator[bytes]:
       try:
-        for parts in messages:
-          yield b''.join(parts)
+        yield from messages
       except Exception as e:
         failures.append(e)
         self.cancel()
@@ -67,7 +59,7 @@ class Stream:
       if self._cancelled:
         self._call.cancel()
       for response in self._call:
-        take(memoryview(response))
+        take(response)
     except Exception as e:
       failures.append(e)
     finally:

@@ -6,14 +6,11 @@ Row = report.Row
 # Functions by the name of a writer, which for optional ones is also that of
 # their package.
 BUILT_IN = {
-  name: f'{__package__}.{module}:make'
-  for name, module in {
-    'csv': 'csv_log',
-    'tensorboard': 'event_log',
-    'jsonl': 'json_log',
-    'wandb': 'wandb_log',
-    'mlflow': 'mlflow_log',
-  }.items()
+  'csv': f'{__package__}.csv_log:make',
+  'tensorboard': f'{__package__}.event_log:make',
+  'jsonl': f'{__package__}.json_log:make',
+  'wandb': f'{__package__}.wandb_log:make',
+  'mlflow': f'{__package__}.mlflow_log:make',
 }
 
 

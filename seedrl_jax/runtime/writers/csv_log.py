@@ -46,13 +46,15 @@ class CsvLog(base.Writer):
     if not self._columns:
       return
     _, rows = read_csv(self._path)
-    limits = [
-      (self._columns.index(report.UPDATES), updates),
-      (self._columns.index(report.FRAMES), frames),
+    update = self._columns.index(report.UPDATES)
+    frame = self._columns.index(report.FRAMES)
+    earlier = [
+      r
+      for r in rows
+      if number(r[update]) <= updates and number(r[frame]) <= frames
     ]
-    kept = [r for r in rows if all(number(r[i]) <= x for i, x in limits)]
-    if len(kept) < len(rows):
-      self._rewrite(self._columns, kept)
+    if len(earlier) < len(rows):
+      self._rewrite(self._columns, earlier)
 
   def _rewrite(self, columns: list[str], rows: list[list[str]]) -> None:
     text = ''.join(','.join(cells) + '\n' for cells in (columns, *rows))
@@ -61,11 +63,7 @@ class CsvLog(base.Writer):
 
 
 def read_csv(path: pathlib.Path) -> tuple[list[str], list[list[str]]]:
-  """Returns the header and rows of metrics.csv, without an unfinished line.
-
-  Raises:
-    ValueError: if it is no text, or has no such header.
-  """
+  """Returns header and whole rows of metrics.csv; ValueError without header."""
   lines = path.read_text().split('\n')[:-1]
   header, *rows = [line.split(',') for line in lines] or [[]]
   needed = report.UPDATES, report.FRAMES

@@ -36,7 +36,15 @@ class EventLog(base.Writer):
   def write(self, row: base.Row) -> None:
     """Takes a report; its frames are TensorBoard's step."""
     if self._path is None:
-      self._path = self._begin()
+      self._folder.mkdir(parents=True, exist_ok=True)
+      # Two starts may fall into the same second.
+      number = len(list(self._folder.iterdir()))
+      name = f'{_PREFIX}{int(time.time())}.{socket.gethostname()}.{number}'
+      first = event_pb2.Event(
+        wall_time=time.time(), file_version='brain.Event:2'
+      )
+      file_io.append_whole(self._folder / name, _record(first))
+      self._path = self._folder / name
     step = int(row[report.FRAMES] or 0)
     event = event_pb2.Event(wall_time=time.time(), step=step)
     for name, value in base.known(row).items():
@@ -49,15 +57,6 @@ class EventLog(base.Writer):
       # A link's target is not this run's.
       if path.is_file() and not path.is_symlink():
         _cut(path, updates, frames)
-
-  def _begin(self) -> pathlib.Path:
-    self._folder.mkdir(parents=True, exist_ok=True)
-    # Two starts may fall into the same second.
-    number = len(list(self._folder.iterdir()))
-    name = f'{_PREFIX}{int(time.time())}.{socket.gethostname()}.{number}'
-    first = event_pb2.Event(wall_time=time.time(), file_version='brain.Event:2')
-    file_io.append_whole(self._folder / name, _record(first))
-    return self._folder / name
 
 
 def _record(event: event_pb2.Event) -> bytes:

@@ -39,9 +39,9 @@ class JsonLog(base.Writer):
     if not self._path.exists():
       return
     lines = self._path.read_bytes().splitlines(keepends=True)
-    kept = [line for line in lines if _is_within(line, updates, frames)]
-    if len(kept) < len(lines):
-      file_io.write_whole(self._path, *kept)
+    earlier = [line for line in lines if _is_within(line, updates, frames)]
+    if len(earlier) < len(lines):
+      file_io.write_whole(self._path, *earlier)
 
 
 def _is_within(line: bytes, updates: int, frames: int) -> bool:

@@ -32,23 +32,17 @@ class NotOpened(RuntimeError):
 
 
 def load(names: Sequence[str]) -> dict[str, Make]:
-  """Returns the functions that make the named writers.
-
-  Raises:
-    ValueError: if there is none; names the flag.
-  """
+  """Returns the functions that make the named writers; or raises ValueError."""
+  makes = {}
   for name in names:
     if name in _OPTIONAL and importlib.util.find_spec(name) is None:
       raise ValueError(
         f'{_FLAG}: {name} is not installed; install it with pip install '
         f'{name}, or leave it out.'
       )
-  return {
-    name: settings.load_function(
-      f'{_FLAG}={name}', base.BUILT_IN.get(name, name)
-    )
-    for name in names
-  }
+    reference = base.BUILT_IN.get(name, name)
+    makes[name] = settings.load_function(f'{_FLAG}={name}', reference)
+  return makes
 
 
 class MetricsLog:
@@ -67,8 +61,7 @@ class MetricsLog:
   ):
     """Opens the writers; `say` takes a sentence on one that fails later.
 
-    Raises:
-      NotOpened: if one cannot begin; the others are closed.
+    Raises NotOpened if one cannot begin; the others are closed.
     """
     self._threads: list[_WriterThread] = []
     for name, make in makes.items():
@@ -117,20 +110,20 @@ class _WriterThread:
     # One thread fills it, and not beyond `_MOST_CALLS`. None: to close.
     self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
     self._is_behind = self._is_failing = self._is_abandoned = False
-    opened: futures.Future[None] = futures.Future()
+    opening: futures.Future[None] = futures.Future()
     self._thread = threading.Thread(
-      target=self._run, args=(make, opened), name=f'writer-{name}', daemon=True
+      target=self._run, args=(make, opening), name=f'writer-{name}', daemon=True
     )
     self._thread.start()
-    futures.wait([opened], _OPEN_SECONDS)
-    if not opened.done():
+    futures.wait([opening], _OPEN_SECONDS)
+    if not opening.done():
       # It is closed if it ever begins.
       self.call(None)
       raise NotOpened(
         f'{_FLAG}={name} cannot begin: it is not done after '
         f'{_OPEN_SECONDS:.0f} s.'
       )
-    if error := opened.exception():
+    if error := opening.exception():
       reason = _reason(error)
       raise NotOpened(f'{_FLAG}={name} cannot begin: {reason}.') from error
 
@@ -158,41 +151,37 @@ class _WriterThread:
       )
 
   def _run(
-    self, make: Callable[[], base.Writer], opened: futures.Future[None]
+    self, make: Callable[[], base.Writer], opening: futures.Future[None]
   ) -> None:
     try:
-      writer = _checked(make())
+      writer = make()
+      if not isinstance(writer, base.Writer):
+        raise TypeError(
+          f'it must return a {base.__name__}.Writer, not '
+          f'{type(writer).__name__}'
+        )
     except BaseException as e:
-      opened.set_exception(e)
+      opening.set_exception(e)
       return
-    opened.set_result(None)
+    opening.set_result(None)
     while not self._is_abandoned:
       call = self._calls.get()
-      self._guard(call or (lambda writer: writer.close()), writer)
+      try:
+        if call is None:
+          writer.close()
+        else:
+          call(writer)
+        self._is_failing = False
+      except BaseException as e:
+        # Only once until it works again.
+        if not self._is_failing:
+          self._say(
+            f'The writer {self._name} fails ({_reason(e)}); the run goes on '
+            'without it until it works again.'
+          )
+        self._is_failing = True
       if call is None:
         return
-
-  def _guard(self, call: _Call, writer: base.Writer) -> None:
-    """Says that a writer fails, once until it works again."""
-    try:
-      call(writer)
-    except BaseException as e:
-      if not self._is_failing:
-        self._say(
-          f'The writer {self._name} fails ({_reason(e)}); the run goes on '
-          'without it until it works again.'
-        )
-      self._is_failing = True
-    else:
-      self._is_failing = False
-
-
-def _checked(writer: base.Writer) -> base.Writer:
-  if not isinstance(writer, base.Writer):
-    raise TypeError(
-      f'it must return a {base.__name__}.Writer, not {type(writer).__name__}'
-    )
-  return writer
 
 
 def _reason(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 import pathlib
 import socket
 import threading
+from unittest import mock
 
 import chex
 import grpc
@@ -231,16 +232,15 @@ def test_who_was_lost_hears_of_the_end_on_coming_back(
 
 
 def test_a_server_that_fails_tells_inference():
-  async def fail() -> None:
-    raise OSError('The loop is broken.')
-
+  session = mock.Mock()
+  session.close.side_effect = OSError('The loop is broken.')
   # `learner` itself raises how inference ended.
   with (
     pytest.raises(AssertionError, match='The loop is broken'),
     toys.learner() as (server, inference),
   ):
-    server._say_goodbye = fail
-    server._state.loop.call_soon_threadsafe(server._wake)
+    server._sessions.add(session)
+    server._state.loop.call_soon_threadsafe(server._stopping.set)
     inference.join()
 
 

@@ -7,7 +7,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
@@ -32,68 +32,6 @@ _ATTEMPT, _STABLE = 5.0, 20.0
 _GLANCE, _ANSWER = 2.0, 60.0
 
 
-class _Calls:
-  """Unary calls under way, which `close` ends, and their channel."""
-
-  def __init__(self) -> None:
-    self.closed = threading.Event()
-    self._lock = threading.Lock()
-    self._under_way: set[grpc.Future] = set()
-    self._channel: grpc.Channel | None = None
-
-  def unary(
-    self,
-    address: str,
-    method: str,
-    request: Any,
-    timeout: float | None,
-    on_asked: Callable[[], None] | None = None,
-  ) -> Any:
-    """Calls once; FutureCancelledError after `close`, else RpcError."""
-    with self._lock:
-      if self._channel is None:
-        self._channel = grpc.insecure_channel(
-          address, options=streams.CHANNEL_OPTIONS
-        )
-      call = self._channel.unary_unary(
-        _SERVICE + method,
-        request_serializer=type(request).SerializeToString,
-        response_deserializer=_RESPONSES[method].FromString,
-      ).future(request, timeout=timeout)
-    with self._ended_by_close(call):
-      if on_asked is not None:
-        on_asked()
-      return call.result()
-
-  def drop_channel(self) -> None:
-    """Ends unary calls under way; the next one reconnects."""
-    with self._lock:
-      channel, self._channel = self._channel, None
-    if channel is not None:
-      channel.close()
-
-  def close(self) -> None:
-    """Ends all calls under way, and later ones."""
-    self.closed.set()
-    with self._lock:
-      calls, self._under_way = self._under_way, set()
-    for call in calls:
-      call.cancel()
-    self.drop_channel()
-
-  @contextlib.contextmanager
-  def _ended_by_close(self, call: grpc.Future) -> Iterator[None]:
-    with self._lock:
-      self._under_way.add(call)
-    if self.closed.is_set():
-      call.cancel()
-    try:
-      yield
-    finally:
-      with self._lock:
-        self._under_way.discard(call)
-
-
 class Connection:
   """A connection to one Reverb server; `generation` counts its recoveries."""
 
@@ -114,12 +52,15 @@ class Connection:
     self._read_address = address if callable(address) else lambda: address
     self._patience = patience
     self._on_lost = on_lost
-    self._calls = _Calls()
+    self._closed = threading.Event()
+    # Guards the channel of unary calls.
+    self._lock = threading.Lock()
+    self._channel: grpc.Channel | None = None
     self._failure: BaseException | None = None
     # Held by the thread that looks for a lost server; others wait for it.
     self._recovery = threading.Lock()
     self.generation = 0
-    self._found = self._deadline = -math.inf
+    self._last_found = self._deadline = -math.inf
     self._wait = 0.0
     # Why the server was lost, in gRPC's words.
     self._reason = ''
@@ -128,11 +69,8 @@ class Connection:
   def recover(self, generation: int, reason: str | None = None) -> None:
     """Waits until the server answers again, if it was lost in `generation`.
 
-    `reason` is gRPC's for the loss.
-
-    Raises:
-      StoreClosed: if the connection was closed meanwhile.
-      ServerLost: after `patience` seconds, also for all later callers.
+    `reason` is gRPC's for the loss. Raises StoreClosed after `close`, and
+    ServerLost after `patience` seconds, also for all later callers.
     """
     with self._recovery:
       self.check()
@@ -142,16 +80,15 @@ class Connection:
       try:
         self._on_lost()
         self._reach()
-      except base.StoreClosed:
-        raise
       except BaseException as e:
-        self._failure = e
+        if not isinstance(e, base.StoreClosed):
+          self._failure = e
         raise
       self.generation += 1
 
   def check(self) -> None:
     """Raises the error that ended `recover`, or StoreClosed after `close`."""
-    if self._calls.closed.is_set():
+    if self._closed.is_set():
       raise base.StoreClosed(f'The store at {self.address} was closed.')
     if self._failure is not None:
       raise self._failure
@@ -159,42 +96,33 @@ class Connection:
   def _reach(self) -> None:
     # If a server that was found is lost again at once, the deadline stays and
     # the waits grow.
-    if time.monotonic() - self._found > _STABLE:
+    if time.monotonic() - self._last_found > _STABLE:
       self._deadline = math.inf
       self._wait = 0.0
     self._deadline = min(self._deadline, time.monotonic() + self._patience)
     while True:
-      self._calls.closed.wait(self._wait)
+      self._closed.wait(self._wait)
       self.check()
       self._wait = min(max(2 * self._wait, _FIRST_WAIT), _LONGEST_WAIT)
       self.address = self._read_address()
-      self._calls.drop_channel()
-      reason = self._probe()
-      if reason is None:
-        self._found = time.monotonic()
-        return
+      self._drop_channel()
+      try:
+        self._call('ServerInfo', reverb_pb2.Empty(), _ATTEMPT)
+        if time.monotonic() < self._deadline:
+          self._last_found = time.monotonic()
+          return
+        reason = 'it is lost again and again'
+        if self._reason:
+          reason += f', {self._reason}'
+      except grpc.RpcError as e:
+        self.check()
+        reason = e.code().name
       if time.monotonic() + self._wait > self._deadline:
         raise errors.ServerLost(
           f'No Reverb server answers at {self.address}, tried for '
           f'{self._patience:g} s ({reason}); start it again there and resume '
           'the run.'
         )
-
-  def _probe(self) -> str | None:
-    """Returns why the server cannot be used, or None."""
-    try:
-      self._calls.unary(
-        self.address, 'ServerInfo', reverb_pb2.Empty(), _ATTEMPT
-      )
-    except grpc.RpcError as e:
-      return e.code().name
-    except grpc.FutureCancelledError:
-      self.check()
-      raise
-    if time.monotonic() < self._deadline:
-      return None
-    reason = f', {self._reason}' if self._reason else ''
-    return f'it is lost again and again{reason}'
 
   def server_info(self) -> Mapping[str, reverb_pb2.TableInfo]:
     """Returns the state of the server's tables by name."""
@@ -203,12 +131,9 @@ class Connection:
 
   def peek(self) -> Mapping[str, reverb_pb2.TableInfo]:
     """Returns `server_info`, or raises ReverbError without any recovery."""
-    self.check()
     try:
-      response = self._calls.unary(
-        self.address, 'ServerInfo', reverb_pb2.Empty(), _GLANCE
-      )
-    except (grpc.RpcError, grpc.FutureCancelledError) as e:
+      response = self._call('ServerInfo', reverb_pb2.Empty(), _GLANCE)
+    except grpc.RpcError as e:
       self.check()
       raise errors.ServerLost(
         f'The Reverb server at {self.address} does not answer at the moment.'
@@ -236,7 +161,8 @@ class Connection:
 
   def close(self) -> None:
     """Ends calls and recoveries under way; later ones raise StoreClosed."""
-    self._calls.close()
+    self._closed.set()
+    self._drop_channel()
 
   def _unary(
     self,
@@ -249,20 +175,44 @@ class Connection:
   ) -> Any:
     """Calls until it works or fails for another reason than a lost server."""
     while True:
-      self.check()
       generation = self.generation
       try:
-        return self._calls.unary(
-          self.address, method, request, timeout, on_asked
-        )
+        return self._call(method, request, timeout, on_asked)
       except grpc.RpcError as e:
         self.check()
         if not errors.is_lost(e):
           raise errors.translate(e, self.address, doing, table) from e
-      except grpc.FutureCancelledError:
-        # `close` ended it.
-        self.check()
       self.recover(generation)
+
+  def _call(
+    self,
+    method: str,
+    request: Any,
+    timeout: float | None,
+    on_asked: Callable[[], None] | None = None,
+  ) -> Any:
+    """Calls once; raises RpcError, also if the channel is closed meanwhile."""
+    with self._lock:
+      self.check()
+      if self._channel is None:
+        self._channel = grpc.insecure_channel(
+          self.address, options=streams.CHANNEL_OPTIONS
+        )
+      call = self._channel.unary_unary(
+        _SERVICE + method,
+        request_serializer=type(request).SerializeToString,
+        response_deserializer=_RESPONSES[method].FromString,
+      ).future(request, timeout=timeout)
+    if on_asked is not None:
+      on_asked()
+    return call.result()
+
+  def _drop_channel(self) -> None:
+    """Ends unary calls under way; the next one reconnects."""
+    with self._lock:
+      channel, self._channel = self._channel, None
+    if channel is not None:
+      channel.close()
 
 
 def serve_streams(
@@ -271,30 +221,31 @@ def serve_streams(
   table: str,
   closed: threading.Event,
   serve: Callable[[streams.Stream], None],
+  fail: Callable[[BaseException], None],
 ) -> None:
   """Calls `serve` with one stream after another until `closed` is set.
 
-  Raises:
-    StoreClosed, ServerLost: as `Connection.recover`.
-    ReverbError: if the server refuses a request.
+  `fail` takes what ends this before, as `Connection.recover` raises it, or a
+  ReverbError if the server refuses a request.
   """
-  while not closed.is_set():
-    connection.check()
-    generation, reason = connection.generation, None
-    new = streams.Stream(connection.address, _SERVICE + method)
-    with contextlib.closing(new) as stream:
-      try:
-        serve(stream)
-      except grpc.RpcError as e:
-        reason = e.details()
-        if not closed.is_set() and not errors.is_lost(e):
-          doing = method.removesuffix('Stream').lower()
-          raise errors.translate(e, connection.address, doing, table) from e
-    if not closed.is_set():
-      connection.recover(generation, reason)
+  try:
+    while not closed.is_set():
+      connection.check()
+      generation, reason = connection.generation, None
+      new = streams.Stream(connection.address, _SERVICE + method)
+      with contextlib.closing(new) as stream:
+        try:
+          serve(stream)
+        except grpc.RpcError as e:
+          reason = e.details()
+          if not closed.is_set() and not errors.is_lost(e):
+            doing = method.removesuffix('Stream').lower()
+            raise errors.translate(e, connection.address, doing, table) from e
+      if not closed.is_set():
+        connection.recover(generation, reason)
+  except BaseException as e:
+    fail(e)
 
 
-def _by_name(
-  response: reverb_pb2.ServerInfoResponse,
-) -> Mapping[str, reverb_pb2.TableInfo]:
+def _by_name(response: Any) -> Mapping[str, reverb_pb2.TableInfo]:
   return {info.name: info for info in response.table_info}

@@ -36,9 +36,6 @@ class InsertStream:
   has not acknowledged is bounded here, so that writers wait. Unacknowledged
   items and their chunks are kept, and sent again after a loss. If only the
   acknowledgement was lost, an item is inserted twice, under the same key.
-
-  Attributes:
-    bytes_sent: of all messages so far, including repeats.
   """
 
   def __init__(
@@ -65,7 +62,7 @@ class InsertStream:
     self._pending: dict[_Request, None] = {}
     self._by_key: dict[int, _Request] = {}
     self._unsent: collections.deque[_Request] = collections.deque()
-    self.bytes_sent = 0
+    self.bytes_sent = 0  # of all messages so far, including repeats
     self._encoding = futures.ThreadPoolExecutor(1, f'reverb-encode-{table}')
     self._thread: threading.Thread | None = None
 
@@ -77,28 +74,20 @@ class InsertStream:
   def insert(self, encode: Callable[[], items.Encoded]) -> None:
     """Inserts what `encode` returns; waits if too much is in flight.
 
-    Raises:
-      StoreClosed: after `interrupt`.
-      Exception: what ended the stream; also that of an earlier `encode`.
+    Raises StoreClosed after `interrupt`, or what ended the stream or an earlier
+    `encode`.
     """
     with self._lock:
-      self._writers.enter(
-        lambda: (
-          self._error is not None or len(self._pending) < self._max_in_flight
+      self._writers.enter(lambda: len(self._pending) < self._max_in_flight)
+      request = _Request()
+      self._pending[request] = None
+      self._encoding.submit(self._encode, request, encode)
+      if self._thread is None:
+        self._thread = threading.Thread(
+          target=self._run, name=f'reverb-insert-{self._table}', daemon=True
         )
-      )
-      if self._error is None:
-        request = _Request()
-        self._pending[request] = None
-        self._encoding.submit(self._encode, request, encode)
-        if self._thread is None:
-          self._thread = threading.Thread(
-            target=self._run, name=f'reverb-insert-{self._table}', daemon=True
-          )
-          self._thread.start()
+        self._thread.start()
       self._writers.wake()
-      if self._error is not None:
-        raise self._error
 
   def flush(self, timeout: float | None = None) -> None:
     """Waits, `timeout` seconds at most, for all earlier inserts.
@@ -107,13 +96,9 @@ class InsertStream:
     does.
     """
     with self._lock:
-      pending = self._pending
-      awaited = list(pending)
+      awaited = set(self._pending)
       self._settled.wait_for(
-        lambda: (
-          self._error is not None
-          or not any(request in pending for request in awaited)
-        ),
+        lambda: self._error is not None or not awaited & self._pending.keys(),
         timeout,
       )
       if self._error is not None:
@@ -174,15 +159,17 @@ class InsertStream:
     with self._lock:
       self._error = self._error or error
       self._settled.notify_all()
-      self._writers.wake()
+      self._writers.close(error)
 
   def _run(self) -> None:
-    try:
-      connection_lib.serve_streams(
-        self._connection, 'InsertStream', self._table, self._closed, self._serve
-      )
-    except BaseException as e:
-      self._fail(e)
+    connection_lib.serve_streams(
+      self._connection,
+      'InsertStream',
+      self._table,
+      self._closed,
+      self._serve,
+      self._fail,
+    )
 
   def _serve(self, stream: streams.Stream) -> None:
     """Sends what is pending over a new stream until the server is lost."""
@@ -200,11 +187,11 @@ class InsertStream:
       self._stream = stream
     stream.exchange(self._messages(ended), self._take, end)
 
-  def _take(self, response: memoryview) -> None:
-    message = reverb_pb2.InsertStreamResponse.FromString(bytes(response))
+  def _take(self, response: bytes) -> None:
+    message = reverb_pb2.InsertStreamResponse.FromString(response)
     self.acknowledge(message.keys)
 
-  def _messages(self, ended: threading.Event) -> Iterator[list[bytes]]:
+  def _messages(self, ended: threading.Event) -> Iterator[bytes]:
     # Keys of the chunks that the server holds.
     held: set[int] = set()
     while True:
@@ -217,8 +204,7 @@ class InsertStream:
       # All may have been sampled meanwhile.
       if not entries:
         continue
-      for message in items.messages(
-        entries, held, request.keep, _REQUEST_BYTES
-      ):
-        self.bytes_sent += sum(len(part) for part in message)
+      messages = items.messages(entries, held, request.keep, _REQUEST_BYTES)
+      for message in messages:
+        self.bytes_sent += len(message)
         yield message

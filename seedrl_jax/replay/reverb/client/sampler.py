@@ -12,17 +12,21 @@ from collections.abc import Callable, Iterator, Sequence
 from seedrl_jax.replay import base, fair_queue
 from seedrl_jax.replay.reverb import streams
 from seedrl_jax.replay.reverb.client import connection as connection_lib
-from seedrl_jax.replay.reverb.client import items, unroll_items
+from seedrl_jax.replay.reverb.client import items
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 # Samples per request; a stream has up to two requests under way.
 _MAX_PER_REQUEST = 16
+
+# Decodes a batch.
+Decode = Callable[[Sequence[items.DrawnItem]], base.Sample]
 
 
 class _SampleCall:
   """One connected stream, and the samples that it still awaits."""
 
   def __init__(self) -> None:
+    self.joiner = items.Joiner()
     self.awaited = 0
     self.ended = False
 
@@ -52,7 +56,6 @@ class SampleStreams:
     )
     self._wanted = threading.Condition(self._lock)
     self._closed = threading.Event()
-    self._error: BaseException | None = None
     self._streams: set[streams.Stream] = set()
     # Samples not yet requested from the server.
     self._demand = 0
@@ -78,22 +81,14 @@ class SampleStreams:
       self._wanted.notify_all()
 
   def get(self, count: int = 1, wait: bool = True) -> list[items.DrawnItem]:
-    """Waits for the next samples.
+    """Waits for the next samples; see `TrajectorySampler.sample`.
 
-    Raises:
-      StoreClosed: after `interrupt`.
-      RateLimited: if they have not arrived and `wait` is false.
-      ReverbError: if a stream has failed.
+    Raises what ended a stream, such as a ReverbError.
     """
     with self._lock:
-      self._readers.enter(
-        lambda: self._error is not None or len(self._ready) >= count, wait
-      )
-      if self._error is None:
-        taken = [self._ready.popleft() for _ in range(count)]
+      self._readers.enter(lambda: len(self._ready) >= count, wait)
+      taken = [self._ready.popleft() for _ in range(count)]
       self._readers.wake()
-      if self._error is not None:
-        raise self._error
       return taken
 
   def interrupt(self) -> None:
@@ -113,18 +108,18 @@ class SampleStreams:
       thread.join()
 
   def _run(self) -> None:
-    try:
-      connection_lib.serve_streams(
-        self._connection,
-        'SampleStream',
-        self._table,
-        self._closed,
-        self._serve,
-      )
-    except BaseException as e:
-      with self._lock:
-        self._error = self._error or e
-        self._readers.wake()
+    connection_lib.serve_streams(
+      self._connection,
+      'SampleStream',
+      self._table,
+      self._closed,
+      self._serve,
+      self._fail,
+    )
+
+  def _fail(self, error: BaseException) -> None:
+    with self._lock:
+      self._readers.close(error)
 
   def _serve(self, stream: streams.Stream) -> None:
     """Requests and reads over a new stream until the server is lost."""
@@ -133,11 +128,15 @@ class SampleStreams:
       if self._closed.is_set():
         return
       self._streams.add(stream)
+
+    def end() -> None:
+      with self._lock:
+        call.ended = True
+        self._wanted.notify_all()
+
     try:
       stream.exchange(
-        self._requests(call),
-        functools.partial(self._take, joiner=items.Joiner(), call=call),
-        functools.partial(self._end, call),
+        self._requests(call), functools.partial(self._take, call), end
       )
     finally:
       with self._lock:
@@ -146,15 +145,8 @@ class SampleStreams:
         self._demand += call.awaited
         self._wanted.notify_all()
 
-  def _end(self, call: _SampleCall) -> None:
-    with self._lock:
-      call.ended = True
-      self._wanted.notify_all()
-
-  def _take(
-    self, message: memoryview, joiner: items.Joiner, call: _SampleCall
-  ) -> None:
-    complete = joiner.add(message)
+  def _take(self, call: _SampleCall, message: bytes) -> None:
+    complete = call.joiner.add(message)
     self._on_arrival([sample.key for sample in complete])
     with self._lock:
       could_ask = self._may_ask(call)
@@ -165,7 +157,7 @@ class SampleStreams:
       if not could_ask and self._may_ask(call):
         self._wanted.notify_all()
 
-  def _requests(self, call: _SampleCall) -> Iterator[list[bytes]]:
+  def _requests(self, call: _SampleCall) -> Iterator[bytes]:
     while True:
       with self._lock:
         self._wanted.wait_for(lambda: call.ended or self._may_ask(call))
@@ -175,10 +167,9 @@ class SampleStreams:
         self._demand -= count
         call.awaited += count
       # Without a rate limiter's time-out the server waits indefinitely.
-      request = reverb_pb2.SampleStreamRequest(
+      yield reverb_pb2.SampleStreamRequest(
         table=self._table, num_samples=count
-      )
-      yield [request.SerializeToString()]
+      ).SerializeToString()
 
   def _may_ask(self, call: _SampleCall) -> bool:
     return self._demand > 0 and call.awaited <= _MAX_PER_REQUEST
@@ -188,11 +179,12 @@ class Sampler(base.TrajectorySampler):
   """Draws batches, some ahead; thread-safe."""
 
   def __init__(
-    self, streams: SampleStreams, decoder: unroll_items.Decoder, ahead: int
+    self, streams: SampleStreams, num_items: int, decode: Decode, ahead: int
   ):
-    """Draws nothing yet; `streams` are unshared and closed with the sampler."""
+    """Draws nothing yet; a batch is `num_items`. Owns `streams`."""
     self.streams = streams
-    self._decoder = decoder
+    self._num_items = num_items
+    self._decode = decode
     self._ahead = ahead
     self._lock = threading.Lock()
     # Batches requested that no caller waits for.
@@ -200,7 +192,7 @@ class Sampler(base.TrajectorySampler):
 
   def sample(self, wait: bool = True) -> base.Sample:
     """See `TrajectorySampler`; without `wait`, returns only what is here."""
-    count = self._decoder.num_items
+    count = self._num_items
     with self._lock:
       missing = max(0, 1 + self._ahead - self._spare)
       self._spare += missing - 1
@@ -211,4 +203,4 @@ class Sampler(base.TrajectorySampler):
       with self._lock:
         self._spare += 1
       raise
-    return self._decoder.decode(drawn)
+    return self._decode(drawn)

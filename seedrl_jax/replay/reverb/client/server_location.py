@@ -29,11 +29,7 @@ Record = Mapping[str, Any]
 
 
 class OwnServer:
-  """A server of this run, restarted if it is lost.
-
-  Attributes:
-    link: the connection to it.
-  """
+  """A server of this run, restarted if it is lost; `link` connects to it."""
 
   def __init__(
     self,
@@ -43,40 +39,32 @@ class OwnServer:
   ):
     """Starts the server and waits for it; raises ServerFailed.
 
-    Args:
-      begin_with: checkpoint of a coming `restore`, to start only once. If it
-        cannot be loaded, the tables begin empty and `restore` raises.
+    `begin_with` is the checkpoint of a coming `restore`, to start only once. If
+    it cannot be loaded, the tables begin empty and `restore` raises.
     """
     self._lock = threading.Lock()
     self._closed = False
     # The checkpoint from which a lost server is restarted.
     self._newest: str | None = None
     # The checkpoint that it started with, until `restore` asks for it.
-    self._begun: str | None = None
+    self._loaded: str | None = None
     self._server = process
-    try:
-      self._begin(begin_with)
-      self.link = connection.Connection(
-        lambda: self._server.address, patience, self._revive
-      )
-    except BaseException:
-      self._server.close()
-      raise
-
-  def _begin(self, checkpoint: str | None) -> None:
-    if checkpoint is not None:
-      # `restore` raises it again.
-      with contextlib.suppress(base.CheckpointError):
-        self._server.start(checkpoint)
-        self._begun = self._newest = checkpoint
-        return
-    self._server.start()
+    with contextlib.ExitStack() as undo:
+      undo.callback(process.close)
+      if begin_with is not None:
+        # `restore` raises it again.
+        with contextlib.suppress(base.CheckpointError):
+          process.start(begin_with)
+          self._loaded = self._newest = begin_with
+      if self._loaded is None:
+        process.start()
+      undo.pop_all()
+    self.link = connection.Connection(
+      lambda: process.address, patience, self._revive
+    )
 
   def checkpoint(
-    self,
-    path: str,
-    record: Record,
-    on_asked: Callable[[], None] | None = None,
+    self, path: str, record: Record, on_asked: Callable[[], None] | None
   ) -> None:
     """Saves the tables and `record`, JSON values, in `path`.
 
@@ -92,9 +80,8 @@ class OwnServer:
   def restore(self, path: str, check: Callable[[Record], None]) -> Record:
     """Restores `path` after `check`, which raises if the record does not fit.
 
-    Raises:
-      CheckpointError: if it cannot be restored. The tables are then empty, or
-        unchanged if the record was refused and the server began without it.
+    Raises CheckpointError if it cannot be restored. The tables are then empty,
+    or unchanged if the record was refused and the server began without it.
     """
     try:
       with self._lock:
@@ -104,16 +91,16 @@ class OwnServer:
       self.link.server_info()
 
   def _restore(self, path: str, check: Callable[[Record], None]) -> Record:
-    begun, self._begun = self._begun == path, None
+    is_loaded, self._loaded = self._loaded == path, None
     try:
       record = _read_record(path)
       check(record)
     except BaseException:
-      if begun:
+      if is_loaded:
         self._newest = None
         self._server.start()
       raise
-    if not begun:
+    if not is_loaded:
       try:
         self._server.start(path)
       except BaseException:
@@ -137,24 +124,21 @@ class OwnServer:
       newest = self._newest
       if newest is not None and not checkpoint_files.is_complete(newest):
         newest = None
-      self._start_again(newest)
+      for left in reversed(range(_ATTEMPTS)):
+        try:
+          self._server.start(newest)
+          break
+        except server.ServerFailed as e:
+          # What ended the last one may have ended this one too.
+          if not left or self._closed:
+            raise
+          logging.warning('%s', e)
       logging.warning(
         'Restarted the Reverb server in %.1f s, %s; what was never '
         'acknowledged is sent again.',
         time.monotonic() - start,
         f'from {newest}' if newest else 'empty, as there is no checkpoint yet',
       )
-
-  def _start_again(self, newest: str | None) -> None:
-    for left in reversed(range(_ATTEMPTS)):
-      try:
-        self._server.start(newest)
-        return
-      except server.ServerFailed as e:
-        # What ended the last one may have ended this one too.
-        if not left or self._closed:
-          raise
-        logging.warning('%s', e)
 
   def _is_well(self) -> bool:
     """Returns whether the server answers, as another call has revived it."""
@@ -184,10 +168,7 @@ class ExternalServer:
       raise
 
   def checkpoint(
-    self,
-    path: str,
-    record: Record,
-    on_asked: Callable[[], None] | None = None,
+    self, path: str, record: Record, on_asked: Callable[[], None] | None
   ) -> None:
     """See `OwnServer`; the files stay on the server's machine.
 

@@ -15,6 +15,7 @@ from seedrl_jax.replay.reverb.proto import reverb_pb2
 _UNBOUNDED = sys.float_info.max
 # More would not be faster.
 _MOST_ON_THE_WAY = 4
+_LIMITS = ('samples_per_insert', 'min_size_to_sample', 'min_diff', 'max_diff')
 
 
 def server_rules(
@@ -25,26 +26,8 @@ def server_rules(
   They apply to all processes together, item by item. `batch_size` is of the
   largest batch.
   """
-  if isinstance(config, table_configs.QueueConfig):
-    return _queue_rules(config, block_width)
-  return _replay_rules(config, batch_size)
-
-
-def queue_blocks(
-  config: table_configs.QueueConfig, block_width: int
-) -> tuple[int, int]:
-  """Returns the blocks in a queue, and of each writer on their way to it.
-
-  Together they are `max_size` unrolls, but at least one each.
-  """
-  blocks = config.max_size // block_width
-  on_the_way = max(1, min(blocks // 2, _MOST_ON_THE_WAY))
-  return max(1, blocks - on_the_way), on_the_way
-
-
-def _queue_rules(
-  config: table_configs.QueueConfig, block_width: int
-) -> dict[str, Any]:
+  if isinstance(config, table_configs.ReplayConfig):
+    return _replay_rules(config, batch_size)
   blocks, _ = queue_blocks(config, block_width)
   return {
     'name': config.name,
@@ -57,6 +40,18 @@ def _queue_rules(
     'min_diff': 0.0,
     'max_diff': float(blocks),
   }
+
+
+def queue_blocks(
+  config: table_configs.QueueConfig, block_width: int
+) -> tuple[int, int]:
+  """Returns the blocks in a queue, and of each writer on their way to it.
+
+  Together they are `max_size` unrolls, but at least one each.
+  """
+  blocks = config.max_size // block_width
+  on_the_way = max(1, min(blocks // 2, _MOST_ON_THE_WAY))
+  return max(1, blocks - on_the_way), on_the_way
 
 
 def _replay_rules(
@@ -91,11 +86,9 @@ def check_fits(
   served: Mapping[str, reverb_pb2.TableInfo],
   wanted: Sequence[Mapping[str, Any]],
 ) -> None:
-  """Checks that a running server has the wanted tables.
+  """Raises RequestRefused if a running server's tables have other rules.
 
-  Raises:
-    RequestRefused: if a rule differs, except a queue's size.
-    UnknownTable: if a table is missing.
+  A queue may be of another size. Raises UnknownTable if a table is missing.
   """
   for rules in wanted:
     name = rules['name']
@@ -123,24 +116,16 @@ def _compare(
 ) -> list[tuple[str, Any, Any]]:
   """Returns (rule, the server's, ours) for every rule that must be equal."""
   options, limiter = info.sampler_options, info.rate_limiter_info
-  kind = options.WhichOneof('distribution') or 'unknown'
-  remover = info.remover_options.WhichOneof('distribution') or 'unknown'
-  result: list[tuple[str, Any, Any]] = [
-    ('sampler', kind, rules['sampler']),
-    ('remover', remover, 'fifo'),
-    ('max_times_sampled', info.max_times_sampled, rules['max_times_sampled']),
-  ]
-  if kind == rules['sampler'] == 'prioritized':
-    exponent = options.prioritized.priority_exponent
-    result.append(('priority_exponent', exponent, rules['priority_exponent']))
-  if rules['sampler'] == 'fifo':
-    return result
-  result.append(('max_size', info.max_size, rules['max_size']))
-  for key in (
-    'samples_per_insert',
-    'min_size_to_sample',
-    'min_diff',
-    'max_diff',
-  ):
-    result.append((key, getattr(limiter, key), rules[key]))
-  return result
+  served = {
+    'sampler': options.WhichOneof('distribution') or 'unknown',
+    'remover': info.remover_options.WhichOneof('distribution') or 'unknown',
+    'max_times_sampled': info.max_times_sampled,
+  }
+  if served['sampler'] == rules['sampler'] == 'prioritized':
+    served['priority_exponent'] = options.prioritized.priority_exponent
+  if rules['sampler'] != 'fifo':
+    served['max_size'] = info.max_size
+    for key in _LIMITS:
+      served[key] = getattr(limiter, key)
+  rules = {'remover': 'fifo', **rules}
+  return [(key, value, rules[key]) for key, value in served.items()]

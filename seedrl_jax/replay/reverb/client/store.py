@@ -63,16 +63,9 @@ class ReverbStore(base.TrajectoryStore):
       undo.callback(self._workers.shutdown)
       self.location = make_location(rules)
       undo.callback(self.location.close)
-      self._make_tables(configs)
       self._infos = self.location.link.server_info()
       undo.pop_all()
-
-  @property
-  def address(self) -> str:
-    return self.location.link.address
-
-  def _make_tables(self, configs: Sequence[table_configs.TableConfig]) -> None:
-    pools = blocks.make_pools(self._layout, configs, self._block_width)
+    pools = blocks.make_pools(self._layout, configs, block_width)
     shared = tables.Shared(self.location.link, self._layout, self._workers.map)
     for config in configs:
       name, pool = config.name, pools[config.name]
@@ -82,12 +75,13 @@ class ReverbStore(base.TrajectoryStore):
         self._tables[name] = tables.ReverbReplay(config, shared, pool)
 
   @property
+  def address(self) -> str:
+    return self.location.link.address
+
+  @property
   def bytes_sent(self) -> int:
     """Bytes that all writers have sent so far."""
     return sum(table.bytes_sent for table in self._tables.values())
-
-  def table(self, name: str) -> tables.ReverbTable:
-    return self._tables[name]
 
   def flush(self) -> None:
     """See `TrajectoryStore`; raises ReverbError if the server is lost."""
@@ -131,13 +125,19 @@ class ReverbStore(base.TrajectoryStore):
       lambda r: checkpoints.check_fits(path, r, _VERSION, self._layout),
     )
     if record is not None and record.get('block_width') != self._block_width:
-      self._drop_queues(path, record.get('block_width'))
+      for name, table in self._tables.items():
+        # Its blocks cannot be cut to another width.
+        if isinstance(table, base.Queue):
+          logging.warning(
+            'Table %s of the replay checkpoint %s starts empty: it holds '
+            'blocks of %s unrolls, and this run has blocks of %d.',
+            name,
+            path,
+            record.get('block_width'),
+            self._block_width,
+          )
+          self.location.link.reset(name)
     self._infos = self.location.link.server_info()
-
-  def interrupt(self) -> None:
-    """See `TrajectoryStore`; what was inserted is still sent."""
-    for table in self._tables.values():
-      table.interrupt()
 
   def close(self) -> None:
     """See `TrajectoryStore`; stops the server if it is the store's own."""
@@ -155,17 +155,3 @@ class ReverbStore(base.TrajectoryStore):
   def _flush_briefly(self) -> None:
     for table in self._tables.values():
       table.flush(_FLUSH_SECONDS)
-
-  def _drop_queues(self, path: str, block_width: Any) -> None:
-    """Empties queues: their blocks cannot be cut to another width."""
-    for name, table in self._tables.items():
-      if isinstance(table, base.Queue):
-        logging.warning(
-          'Table %s of the replay checkpoint %s starts empty: it holds blocks '
-          'of %s unrolls, and this run has blocks of %d.',
-          name,
-          path,
-          block_width,
-          self._block_width,
-        )
-        self.location.link.reset(name)

@@ -1,7 +1,9 @@
 """The tables of a store on a Reverb server, which keeps their rules."""
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +16,6 @@ from seedrl_jax.replay.reverb.client import (
   server_rules,
   unroll_items,
 )
-from seedrl_jax.replay.reverb.client import priorities as priorities_lib
 from seedrl_jax.replay.reverb.client import sampler as sampler_lib
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
@@ -49,6 +50,7 @@ class ReverbTable(base.Table):
     unrolls_per_item: int,
   ):
     self.config = config
+    self.block_width = pool.width
     self._shared = shared
     self._pool = pool
     self._encode = encode
@@ -83,8 +85,7 @@ class ReverbTable(base.Table):
   def flush(self, timeout: float | None = None) -> None:
     """Waits until the server has all earlier inserts and updates.
 
-    After `timeout` seconds, inserts that the table's rules do not admit stay in
-    flight. Raises ReverbError if the server is lost for good.
+    See `InsertStream.flush` for `timeout`, which applies only to inserts.
     """
     self._inserts.flush(timeout)
 
@@ -105,7 +106,6 @@ class ReverbTable(base.Table):
     )
 
   def interrupt(self) -> None:
-    """See `TrajectoryStore`; what was inserted is still sent."""
     with self._lock:
       self._interrupted = True
     self._inserts.interrupt()
@@ -119,9 +119,10 @@ class ReverbTable(base.Table):
       sampler.streams.close()
     self._inserts.close()
 
-  def _make_sampler(
+  def _start_sampler(
     self,
-    decoder: unroll_items.Decoder,
+    num_items: int,
+    decode: sampler_lib.Decode,
     num_streams: int,
     on_arrival: Callable[[Sequence[int]], None],
   ) -> sampler_lib.Sampler:
@@ -131,7 +132,7 @@ class ReverbTable(base.Table):
       streams = sampler_lib.SampleStreams(
         self._shared.link, self.config.name, num_streams, on_arrival
       )
-      sampler = sampler_lib.Sampler(streams, decoder, _AHEAD)
+      sampler = sampler_lib.Sampler(streams, num_items, decode, _AHEAD)
       self._samplers.append(sampler)
     return sampler
 
@@ -145,27 +146,74 @@ class ReverbQueue(ReverbTable, base.Queue):
     shared: Shared,
     pool: blocks.BlockPool,
   ):
-
-    def encode(
-      block: base.Block, priorities: np.ndarray, mapper: unroll_items.Mapper
-    ) -> items.Encoded:
-      del priorities
-      time_major = shared.layout.time_major
-      return unroll_items.encode_block(time_major, config.name, block, mapper)
-
+    encode = functools.partial(
+      unroll_items.encode_block, shared.layout.time_major, config.name
+    )
     _, in_flight = server_rules.queue_blocks(config, pool.width)
     super().__init__(config, shared, pool, encode, in_flight, pool.width)
 
-  def sampler(
-    self, batch_size: int, num_blocks: int | None = None
-  ) -> base.TrajectorySampler:
-    count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
-    decoder = unroll_items.BlockDecoder(
-      self._shared.layout, batch_size, count, self._shared.mapper
-    )
+  def _make_sampler(
+    self, batch_size: int, num_blocks: int
+  ) -> sampler_lib.Sampler:
+    pool = blocks.BlockPool(self._shared.layout, self.block_width)
+    mapper = self._shared.mapper
+    decode = functools.partial(unroll_items.decode_blocks, pool, mapper)
     # Several streams would not keep the order. What arrives is acknowledged, so
     # that it is not sent again after a loss.
-    return self._make_sampler(decoder, 1, self._inserts.acknowledge)
+    return self._start_sampler(num_blocks, decode, 1, self._inserts.acknowledge)
+
+
+class PriorityUpdater:
+  """Sends priorities in a thread; of a key's several the last counts."""
+
+  def __init__(self, connection: connection.Connection, table: str):
+    """Starts no thread before the first update."""
+    self._connection = connection
+    self._table = table
+    self._lock = threading.Lock()
+    self._pending: dict[int, float] = {}
+    self._sender = futures.ThreadPoolExecutor(1, f'reverb-priorities-{table}')
+    # Its result is there once all updates have been sent.
+    self._newest: futures.Future[None] | None = None
+    self._error: BaseException | None = None
+
+  def update(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+    """Queues priorities, float `[n]`, of keys, uint64 `[n]`.
+
+    Raises ReverbError if an earlier call to the server failed.
+    """
+    with self._lock:
+      self._check()
+      if not self._pending:
+        self._newest = self._sender.submit(self._send)
+      self._pending.update(zip(keys.tolist(), priorities.tolist(), strict=True))
+
+  def flush(self) -> None:
+    """Waits until the server has all earlier updates; raises as `update`."""
+    with self._lock:
+      self._check()
+      newest = self._newest
+    if newest is not None:
+      newest.result()
+
+  def close(self) -> None:
+    """Ends the thread; close the connection first, which ends its call."""
+    self._sender.shutdown()
+
+  def _check(self) -> None:
+    self._connection.check()
+    if self._error is not None:
+      raise self._error
+
+  def _send(self) -> None:
+    with self._lock:
+      self._check()
+      batch, self._pending = self._pending, {}
+    try:
+      self._connection.mutate(self._table, batch)
+    except BaseException as e:
+      self._error = e
+      raise
 
 
 class ReverbReplay(ReverbTable, base.Replay):
@@ -179,36 +227,38 @@ class ReverbReplay(ReverbTable, base.Replay):
   ):
     if shared.layout.unroll_bytes < _THREADED_BYTES:
       shared = shared._replace(mapper=map)
-    encoder = unroll_items.UnrollEncoder(shared.layout, config.name)
+    self._rows = unroll_items.Rows(shared.layout)
+    encoder = unroll_items.UnrollEncoder(
+      self._rows, config.name, shared.layout.overlap
+    )
     super().__init__(config, shared, pool, encoder.encode, _REPLAY_BLOCKS, 1)
-    self._updater = priorities_lib.PriorityUpdater(shared.link, config.name)
+    self._updater = PriorityUpdater(shared.link, config.name)
     self._has_priorities = config.sampler == 'prioritized'
 
-  def sampler(
-    self, batch_size: int, num_blocks: int | None = None
-  ) -> base.TrajectorySampler:
-    count = self.config.num_blocks(batch_size, num_blocks, self._pool.width)
-    decoder = unroll_items.UnrollDecoder(
-      self._shared.layout,
-      batch_size,
-      count,
+  def _make_sampler(
+    self, batch_size: int, num_blocks: int
+  ) -> sampler_lib.Sampler:
+    decode = functools.partial(
+      unroll_items.decode_unrolls,
+      self._rows,
+      blocks.BlockPool(self._shared.layout, batch_size // num_blocks),
       self._shared.mapper,
       self.update_priorities,
     )
-    return self._make_sampler(decoder, _REPLAY_STREAMS, lambda keys: None)
+    return self._start_sampler(
+      batch_size, decode, _REPLAY_STREAMS, lambda keys: None
+    )
 
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
     """See `Replay`; sent in a thread, unless nothing draws by them.
 
-    Raises:
-      ReverbError: if an earlier call to the server failed.
+    Raises ReverbError if an earlier call to the server failed.
     """
     checked = base.check_priorities(priorities, len(keys))
     if self._has_priorities:
       self._updater.update(np.asarray(keys, np.uint64), checked)
 
   def flush(self, timeout: float | None = None) -> None:
-    """See `ReverbTable`; the time-out applies only to inserts."""
     super().flush(timeout)
     self._updater.flush()
 

@@ -12,8 +12,6 @@ A queue's one-row columns are squeezed, as the official client writes a scalar
 step.
 """
 
-import abc
-import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -34,16 +32,19 @@ _OVERLAP_BYTES = 1 << 12
 
 # Is `map`, or does the same in parallel.
 Mapper = Callable[..., Iterable[Any]]
-
-
 # Encodes a block, which may be written to again afterwards, and its priorities.
 Encode = Callable[[base.Block, np.ndarray, Mapper], items.Encoded]
 
 
 def encode_block(
-  time_major: Sequence[bool], table: str, block: base.Block, mapper: Mapper
+  time_major: Sequence[bool],
+  table: str,
+  block: base.Block,
+  priorities: np.ndarray,
+  mapper: Mapper,
 ) -> items.Encoded:
-  """Encodes a block as one item, for a queue."""
+  """Encodes a block as one item, for a queue, which has no priorities."""
+  del priorities
   steps: list[np.ndarray] = []
   rest: list[np.ndarray] = []
   for leaf, major in zip(block.leaves, time_major, strict=True):
@@ -53,12 +54,20 @@ def encode_block(
       rest.append(leaf[np.newaxis])
   parts = [*_cut(steps, _CHUNK_BYTES), rest]
   *chunks, last = mapper(items.encode_chunk, parts)
-  slices = [items.Slice(chunk, 0, 0, chunk.rows) for chunk in chunks]
-  columns = _columns(time_major, slices, last)
+  columns = []
+  step_index, rest_index = itertools.count(), itertools.count()
+  for major in time_major:
+    if major:
+      index = next(step_index)
+      slices = [items.Slice(chunk, index, 0, chunk.rows) for chunk in chunks]
+      columns.append(items.ItemColumn(slices))
+    else:
+      slices = [items.Slice(last, next(rest_index), 0, 1)]
+      columns.append(items.ItemColumn(slices, squeeze=True))
   return items.Encoded([items.make_item(table, 1.0, columns)])
 
 
-class _Rows:
+class Rows:
   """The bytes of unrolls as rows: one for each step, and one for all else.
 
   Attributes:
@@ -66,17 +75,20 @@ class _Rows:
   """
 
   def __init__(self, layout: blocks.UnrollLayout):
-    majors = list(enumerate(layout.time_major))
-    self._steps = [i for i, major in majors if major]
-    self._others = [i for i, major in majors if not major]
-    specs = layout.specs
     self.num_steps = layout.num_steps
-    self.step = np.dtype([
-      (str(i), specs[i].dtype, specs[i].shape[1:]) for i in self._steps
-    ])
-    self.rest = np.dtype([
-      (str(i), specs[i].dtype, specs[i].shape) for i in self._others
-    ])
+    # Indices of leaves.
+    self._steps: list[int] = []
+    self._others: list[int] = []
+    step, rest = [], []
+    leaves = zip(layout.specs, layout.time_major, strict=True)
+    for i, (spec, major) in enumerate(leaves):
+      if major:
+        self._steps.append(i)
+        step.append((str(i), spec.dtype, spec.shape[1:]))
+      else:
+        self._others.append(i)
+        rest.append((str(i), spec.dtype, spec.shape))
+    self.step, self.rest = np.dtype(step), np.dtype(rest)
 
   def pack(self, block: base.Block) -> tuple[np.ndarray, np.ndarray]:
     """Returns bytes `[W, T + 1, step]` and `[W, 1, rest]` of a block."""
@@ -96,7 +108,7 @@ class _Rows:
     rest = np.empty(1, self.rest)
     for column, rows in zip(columns, (steps, rest), strict=True):
       for source, out in _pieces(column, _bytes(rows)):
-        codec.decode_into(source.tensor, out, source.offset)
+        _decode(source, out)
     for i in self._steps:
       block.leaves[i][:, index] = steps[str(i)]
     for i in self._others:
@@ -111,13 +123,10 @@ def _bytes(rows: np.ndarray) -> np.ndarray:
 class UnrollEncoder:
   """Encodes each unroll of a block as an item; shares overlapping steps."""
 
-  def __init__(self, layout: blocks.UnrollLayout, table: str):
-    self._rows = _Rows(layout)
+  def __init__(self, rows: Rows, table: str, overlap: int):
+    self._rows = rows
     self._table = table
-    overlap = layout.overlap
-    shares = (
-      overlap > 1 and overlap * self._rows.step.itemsize >= _OVERLAP_BYTES
-    )
+    shares = overlap > 1 and overlap * rows.step.itemsize >= _OVERLAP_BYTES
     self._overlap = overlap if shares else 0
     # By environment: contents and slices of the last unroll's last steps.
     self._tails: dict[int, tuple[bytes, list[items.Slice]]] = {}
@@ -128,22 +137,25 @@ class UnrollEncoder:
     """See `Encode`."""
     env_ids = block.unroll.env_id.tolist()
     steps, rest = self._rows.pack(block)
-    made = list(
+    encoded = list(
       mapper(self._encode_unroll, env_ids, steps, rest, priorities.tolist())
     )
     keep: dict[int, items.Chunk] = {}
     if self._overlap:
-      for env_id, (_, tail) in zip(env_ids, made, strict=True):
+      for env_id, (_, tail) in zip(env_ids, encoded, strict=True):
         self._tails[env_id] = tail
     for _, slices in self._tails.values():
       keep.update((s.chunk.key, s.chunk) for s in slices)
-    return items.Encoded([item for item, _ in made], list(keep.values()))
+    return items.Encoded([item for item, _ in encoded], list(keep.values()))
 
   def _encode_unroll(
     self, env_id: int, steps: np.ndarray, rest: np.ndarray, priority: float
   ) -> tuple[items.Item, tuple[bytes, list[items.Slice]]]:
-    slices = self._head(env_id, steps)
     first, fresh = steps[: self._overlap], steps[self._overlap :]
+    # Slices that already hold the unroll's first steps, if any. Compares
+    # contents, as an environment that went away meanwhile starts anew.
+    contents, tail = self._tails.get(env_id, (None, []))
+    slices = list(tail) if contents == first.tobytes() else []
     # Cut after the overlap, so that a tail keeps no more than it needs.
     parts = [fresh] if slices or not self._overlap else [first, fresh]
     for part in parts:
@@ -154,15 +166,6 @@ class UnrollEncoder:
     columns = [items.ItemColumn(slices), items.ItemColumn([last])]
     item = items.make_item(self._table, priority, columns)
     return item, self._tail(steps, slices)
-
-  def _head(self, env_id: int, steps: np.ndarray) -> list[items.Slice]:
-    """Returns the slices that already hold the unroll's first steps, if any."""
-    # Compares contents: an environment that went away meanwhile starts anew.
-    if env_id not in self._tails:
-      return []
-    contents, slices = self._tails[env_id]
-    same = contents == steps[: self._overlap].tobytes()
-    return list(slices) if same else []
 
   def _tail(
     self, steps: np.ndarray, slices: Sequence[items.Slice]
@@ -190,106 +193,45 @@ def _cut(columns: Sequence[np.ndarray], size: int) -> list[list[np.ndarray]]:
   ]
 
 
-def _columns(
-  time_major: Sequence[bool],
-  steps: Sequence[items.Slice],
-  rest: items.Chunk,
-) -> list[items.ItemColumn]:
-  columns = []
-  of_steps, of_rest = itertools.count(), itertools.count()
-  for major in time_major:
-    if major:
-      index = next(of_steps)
-      slices = [dataclasses.replace(part, index=index) for part in steps]
-      columns.append(items.ItemColumn(slices))
-    else:
-      last = items.Slice(rest, next(of_rest), 0, 1)
-      columns.append(items.ItemColumn([last], True))
-  return columns
+def decode_blocks(
+  pool: blocks.BlockPool, mapper: Mapper, drawn: Sequence[items.DrawnItem]
+) -> base.Sample:
+  """Decodes a queue's items; raises ValueError if they do not fit."""
+  taken = [pool.take() for _ in drawn]
+  for sample, block in zip(drawn, taken, strict=True):
+    _check_columns(sample.columns, len(block.leaves))
+    tasks: list[tuple[items.TensorSlice, np.ndarray]] = []
+    for column, leaf in zip(sample.columns, block.leaves, strict=True):
+      out = leaf[np.newaxis] if column.squeeze else leaf
+      tasks += _pieces(column, out)
+    list(mapper(_decode, *zip(*tasks, strict=True)))
+  return base.Sample(taken, pool.give_back)
 
 
-class Decoder(abc.ABC):
-  """Decodes batches of `batch_size` unrolls from `num_items` samples."""
-
-  def __init__(
-    self,
-    layout: blocks.UnrollLayout,
-    batch_size: int,
-    num_blocks: int,
-    mapper: Mapper,
-  ):
-    self.batch_size = batch_size
-    self._num_blocks = num_blocks
-    self._mapper = mapper
-    self._pool = blocks.BlockPool(layout, batch_size // num_blocks)
-
-  @property
-  @abc.abstractmethod
-  def num_items(self) -> int: ...
-
-  @abc.abstractmethod
-  def decode(self, drawn: Sequence[items.DrawnItem]) -> base.Sample:
-    """Decodes a batch; raises ValueError if the samples do not fit."""
-
-
-class BlockDecoder(Decoder):
-  """Decodes a queue's items, which are blocks."""
-
-  @property
-  def num_items(self) -> int:
-    return self._num_blocks
-
-  def decode(self, drawn: Sequence[items.DrawnItem]) -> base.Sample:
-    taken = [self._pool.take() for _ in drawn]
-    for sample, block in zip(drawn, taken, strict=True):
-      _check_columns(sample.columns, len(block.leaves))
-      tasks: list[tuple[items.TensorSlice, np.ndarray]] = []
-      for column, leaf in zip(sample.columns, block.leaves, strict=True):
-        out = leaf[np.newaxis] if column.squeeze else leaf
-        tasks += _pieces(column, out)
-      list(self._mapper(_decode, tasks))
-    return base.Sample(taken, self._pool.give_back)
-
-
-class UnrollDecoder(Decoder):
-  """Decodes a replay's items, which are unrolls."""
-
-  def __init__(
-    self,
-    layout: blocks.UnrollLayout,
-    batch_size: int,
-    num_blocks: int,
-    mapper: Mapper,
-    update_priorities: Callable[[np.ndarray, np.ndarray], None],
-  ):
-    super().__init__(layout, batch_size, num_blocks, mapper)
-    self._rows = _Rows(layout)
-    self._update_priorities = update_priorities
-
-  @property
-  def num_items(self) -> int:
-    return self.batch_size
-
-  def decode(self, drawn: Sequence[items.DrawnItem]) -> base.Sample:
-    taken = [self._pool.take() for _ in range(self._num_blocks)]
-    places = [(block, i) for block in taken for i in range(block.width)]
-    list(self._mapper(self._decode_unroll, drawn, places))
-    keys = np.array([s.key for s in drawn], np.uint64)
-    return base.ReplaySample(
-      blocks=taken,
-      on_release=self._pool.give_back,
-      keys=keys,
-      probabilities=np.array([s.probability for s in drawn], np.float32),
-      table_size=np.array([s.table_size for s in drawn], np.float32),
-      priorities=np.array([s.priority for s in drawn]),
-      on_update=functools.partial(self._update_priorities, keys),
-    )
-
-  def _decode_unroll(
-    self, sample: items.DrawnItem, place: tuple[base.Block, int]
-  ) -> None:
+def decode_unrolls(
+  rows: Rows,
+  pool: blocks.BlockPool,
+  mapper: Mapper,
+  update_priorities: Callable[[np.ndarray, np.ndarray], None],
+  drawn: Sequence[items.DrawnItem],
+) -> base.Sample:
+  """Decodes a replay's items; raises ValueError if they do not fit."""
+  taken = [pool.take() for _ in range(len(drawn) // pool.width)]
+  places = [(block, i) for block in taken for i in range(pool.width)]
+  for sample in drawn:
     _check_columns(sample.columns, 2)
-    self._rows.unpack(sample.columns, *place)
+  columns = [sample.columns for sample in drawn]
+  list(mapper(rows.unpack, columns, *zip(*places, strict=True)))
+  keys = np.array([s.key for s in drawn], np.uint64)
+  return base.ReplaySample(
+    blocks=taken,
+    on_release=pool.give_back,
+    keys=keys,
+    probabilities=np.array([s.probability for s in drawn], np.float32),
+    table_size=np.array([s.table_size for s in drawn], np.float32),
+    priorities=np.array([s.priority for s in drawn]),
+    on_update=functools.partial(update_priorities, keys),
+  )
 
 
 def _check_columns(
@@ -314,14 +256,12 @@ def _pieces(
       'written with another --config.unroll_length; give this run tables of '
       'its own.'
     )
-  result = []
-  row = 0
-  for s in column.slices:
-    result.append((s, out[row : row + s.length]))
-    row += s.length
-  return result
+  ends = itertools.accumulate(s.length for s in column.slices)
+  return [
+    (s, out[end - s.length : end])
+    for s, end in zip(column.slices, ends, strict=True)
+  ]
 
 
-def _decode(task: tuple[items.TensorSlice, np.ndarray]) -> None:
-  source, out = task
+def _decode(source: items.TensorSlice, out: np.ndarray) -> None:
   codec.decode_into(source.tensor, out, source.offset)

@@ -3,7 +3,6 @@
 # source: seedrl_jax/replay/reverb/proto/reverb.proto
 # Protobuf Python Version: 4.25.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import symbol_database as _symbol_database
@@ -13,73 +12,69 @@ from google.protobuf.internal import builder as _builder
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-  b'\n+seedrl_jax/replay/reverb/proto/reverb.proto\x12\x11seedrl_jax.reverb"S\n\x0bTensorShape\x12/\n\x03\x64im\x18\x02 \x03(\x0b\x32".seedrl_jax.reverb.TensorShape.Dim\x1a\x13\n\x03\x44im\x12\x0c\n\x04size\x18\x01 \x01(\x03"e\n\x06Tensor\x12\r\n\x05\x64type\x18\x01 \x01(\x05\x12\x34\n\x0ctensor_shape\x18\x02 \x01(\x0b\x32\x1e.seedrl_jax.reverb.TensorShape\x12\x16\n\x0etensor_content\x18\x04 \x01(\x0c"O\n\rSequenceRange\x12\x12\n\nepisode_id\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\x05\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x05\x12\x0e\n\x06sparse\x18\x04 \x01(\x08"\x8e\x02\n\tChunkData\x12\x11\n\tchunk_key\x18\x01 \x01(\x04\x12\x38\n\x0esequence_range\x18\x02 \x01(\x0b\x32 .seedrl_jax.reverb.SequenceRange\x12\x15\n\rdelta_encoded\x18\x04 \x01(\x08\x12/\n\x04\x64\x61ta\x18\x05 \x01(\x0b\x32!.seedrl_jax.reverb.ChunkData.Data\x12\x18\n\x10\x64\x61ta_tensors_len\x18\x06 \x01(\x05\x12\x1e\n\x16\x64\x61ta_uncompressed_size\x18\x07 \x01(\x03\x1a\x32\n\x04\x44\x61ta\x12*\n\x07tensors\x18\x01 \x03(\x0b\x32\x19.seedrl_jax.reverb.Tensor"\xfa\x01\n\x0e\x46latTrajectory\x12\x39\n\x07\x63olumns\x18\x01 \x03(\x0b\x32(.seedrl_jax.reverb.FlatTrajectory.Column\x1aN\n\nChunkSlice\x12\x11\n\tchunk_key\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x05\x12\x0e\n\x06length\x18\x03 \x01(\x05\x12\r\n\x05index\x18\x04 \x01(\x05\x1a]\n\x06\x43olumn\x12\x42\n\x0c\x63hunk_slices\x18\x01 \x03(\x0b\x32,.seedrl_jax.reverb.FlatTrajectory.ChunkSlice\x12\x0f\n\x07squeeze\x18\x02 \x01(\x08"\x92\x01\n\x0fPrioritizedItem\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12\r\n\x05table\x18\x02 \x01(\t\x12\x10\n\x08priority\x18\x05 \x01(\x01\x12\x15\n\rtimes_sampled\x18\x06 \x01(\x05\x12:\n\x0f\x66lat_trajectory\x18\x08 \x01(\x0b\x32!.seedrl_jax.reverb.FlatTrajectory"\x8f\x01\n\x13InsertStreamRequest\x12,\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x1c.seedrl_jax.reverb.ChunkData\x12\x31\n\x05items\x18\x02 \x03(\x0b\x32".seedrl_jax.reverb.PrioritizedItem\x12\x17\n\x0fkeep_chunk_keys\x18\x03 \x03(\x04"$\n\x14InsertStreamResponse\x12\x0c\n\x04keys\x18\x01 \x03(\x04"\xa8\x01\n\x13SampleStreamRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x13\n\x0bnum_samples\x18\x02 \x01(\x03\x12L\n\x14rate_limiter_timeout\x18\x03 \x01(\x0b\x32..seedrl_jax.reverb.SampleStreamRequest.Timeout\x1a\x1f\n\x07Timeout\x12\x14\n\x0cmilliseconds\x18\x01 \x01(\x03"}\n\nSampleInfo\x12\x30\n\x04item\x18\x01 \x01(\x0b\x32".seedrl_jax.reverb.PrioritizedItem\x12\x13\n\x0bprobability\x18\x02 \x01(\x01\x12\x12\n\ntable_size\x18\x03 \x01(\x03\x12\x14\n\x0crate_limited\x18\x04 \x01(\x08"\xdd\x01\n\x14SampleStreamResponse\x12\x44\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x33.seedrl_jax.reverb.SampleStreamResponse.SampleEntry\x1a\x7f\n\x0bSampleEntry\x12+\n\x04info\x18\x01 \x01(\x0b\x32\x1d.seedrl_jax.reverb.SampleInfo\x12*\n\x04\x64\x61ta\x18\x02 \x03(\x0b\x32\x1c.seedrl_jax.reverb.ChunkData\x12\x17\n\x0f\x65nd_of_sequence\x18\x03 \x01(\x08"\xbc\x01\n\x17MutatePrioritiesRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12K\n\x07updates\x18\x02 \x03(\x0b\x32:.seedrl_jax.reverb.MutatePrioritiesRequest.KeyWithPriority\x12\x13\n\x0b\x64\x65lete_keys\x18\x03 \x03(\x04\x1a\x30\n\x0fKeyWithPriority\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12\x10\n\x08priority\x18\x02 \x01(\x01"\x1d\n\x0cResetRequest\x12\r\n\x05table\x18\x01 \x01(\t"-\n\x12\x43heckpointResponse\x12\x17\n\x0f\x63heckpoint_path\x18\x01 \x01(\t"\xad\x02\n\x16KeyDistributionOptions\x12\x0e\n\x04\x66ifo\x18\x01 \x01(\x08H\x00\x12\x11\n\x07uniform\x18\x02 \x01(\x08H\x00\x12L\n\x0bprioritized\x18\x03 \x01(\x0b\x32\x35.seedrl_jax.reverb.KeyDistributionOptions.PrioritizedH\x00\x12>\n\x04heap\x18\x04 \x01(\x0b\x32..seedrl_jax.reverb.KeyDistributionOptions.HeapH\x00\x12\x0e\n\x04lifo\x18\x06 \x01(\x08H\x00\x1a(\n\x0bPrioritized\x12\x19\n\x11priority_exponent\x18\x01 \x01(\x01\x1a\x18\n\x04Heap\x12\x10\n\x08min_heap\x18\x01 \x01(\x08\x42\x0e\n\x0c\x64istribution")\n\x14RateLimiterCallStats\x12\x11\n\tcompleted\x18\x02 \x01(\x03"\xeb\x01\n\x0fRateLimiterInfo\x12\x1a\n\x12samples_per_insert\x18\x01 \x01(\x01\x12\x10\n\x08min_diff\x18\x02 \x01(\x01\x12\x10\n\x08max_diff\x18\x03 \x01(\x01\x12\x1a\n\x12min_size_to_sample\x18\x04 \x01(\x03\x12=\n\x0cinsert_stats\x18\x05 \x01(\x0b\x32\'.seedrl_jax.reverb.RateLimiterCallStats\x12=\n\x0csample_stats\x18\x06 \x01(\x0b\x32\'.seedrl_jax.reverb.RateLimiterCallStats"\x86\x03\n\tTableInfo\x12\x42\n\x0fsampler_options\x18\x01 \x01(\x0b\x32).seedrl_jax.reverb.KeyDistributionOptions\x12\x42\n\x0fremover_options\x18\x02 \x01(\x0b\x32).seedrl_jax.reverb.KeyDistributionOptions\x12\x10\n\x08max_size\x18\x03 \x01(\x03\x12\x19\n\x11max_times_sampled\x18\x04 \x01(\x05\x12=\n\x11rate_limiter_info\x18\x05 \x01(\x0b\x32".seedrl_jax.reverb.RateLimiterInfo\x12\x11\n\tsignature\x18\x06 \x01(\x0c\x12\x14\n\x0c\x63urrent_size\x18\x07 \x01(\x03\x12\x0c\n\x04name\x18\x08 \x01(\t\x12\x14\n\x0cnum_episodes\x18\t \x01(\x03\x12\x1c\n\x14num_deleted_episodes\x18\n \x01(\x03\x12\x1a\n\x12num_unique_samples\x18\x0b \x01(\x03"F\n\x12ServerInfoResponse\x12\x30\n\ntable_info\x18\x02 \x03(\x0b\x32\x1c.seedrl_jax.reverb.TableInfo"\x07\n\x05\x45mptyb\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+seedrl_jax/replay/reverb/proto/reverb.proto\x12\x11seedrl_jax.reverb\"S\n\x0bTensorShape\x12/\n\x03\x64im\x18\x02 \x03(\x0b\x32\".seedrl_jax.reverb.TensorShape.Dim\x1a\x13\n\x03\x44im\x12\x0c\n\x04size\x18\x01 \x01(\x03\"e\n\x06Tensor\x12\r\n\x05\x64type\x18\x01 \x01(\x05\x12\x34\n\x0ctensor_shape\x18\x02 \x01(\x0b\x32\x1e.seedrl_jax.reverb.TensorShape\x12\x16\n\x0etensor_content\x18\x04 \x01(\x0c\"?\n\rSequenceRange\x12\x12\n\nepisode_id\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\x05\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x05\"\x8e\x02\n\tChunkData\x12\x11\n\tchunk_key\x18\x01 \x01(\x04\x12\x38\n\x0esequence_range\x18\x02 \x01(\x0b\x32 .seedrl_jax.reverb.SequenceRange\x12\x15\n\rdelta_encoded\x18\x04 \x01(\x08\x12/\n\x04\x64\x61ta\x18\x05 \x01(\x0b\x32!.seedrl_jax.reverb.ChunkData.Data\x12\x18\n\x10\x64\x61ta_tensors_len\x18\x06 \x01(\x05\x12\x1e\n\x16\x64\x61ta_uncompressed_size\x18\x07 \x01(\x03\x1a\x32\n\x04\x44\x61ta\x12*\n\x07tensors\x18\x01 \x03(\x0b\x32\x19.seedrl_jax.reverb.Tensor\"\xfa\x01\n\x0e\x46latTrajectory\x12\x39\n\x07\x63olumns\x18\x01 \x03(\x0b\x32(.seedrl_jax.reverb.FlatTrajectory.Column\x1aN\n\nChunkSlice\x12\x11\n\tchunk_key\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x05\x12\x0e\n\x06length\x18\x03 \x01(\x05\x12\r\n\x05index\x18\x04 \x01(\x05\x1a]\n\x06\x43olumn\x12\x42\n\x0c\x63hunk_slices\x18\x01 \x03(\x0b\x32,.seedrl_jax.reverb.FlatTrajectory.ChunkSlice\x12\x0f\n\x07squeeze\x18\x02 \x01(\x08\"{\n\x0fPrioritizedItem\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12\r\n\x05table\x18\x02 \x01(\t\x12\x10\n\x08priority\x18\x05 \x01(\x01\x12:\n\x0f\x66lat_trajectory\x18\x08 \x01(\x0b\x32!.seedrl_jax.reverb.FlatTrajectory\"\x8f\x01\n\x13InsertStreamRequest\x12,\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x1c.seedrl_jax.reverb.ChunkData\x12\x31\n\x05items\x18\x02 \x03(\x0b\x32\".seedrl_jax.reverb.PrioritizedItem\x12\x17\n\x0fkeep_chunk_keys\x18\x03 \x03(\x04\"$\n\x14InsertStreamResponse\x12\x0c\n\x04keys\x18\x01 \x03(\x04\"\xa8\x01\n\x13SampleStreamRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x13\n\x0bnum_samples\x18\x02 \x01(\x03\x12L\n\x14rate_limiter_timeout\x18\x03 \x01(\x0b\x32..seedrl_jax.reverb.SampleStreamRequest.Timeout\x1a\x1f\n\x07Timeout\x12\x14\n\x0cmilliseconds\x18\x01 \x01(\x03\"g\n\nSampleInfo\x12\x30\n\x04item\x18\x01 \x01(\x0b\x32\".seedrl_jax.reverb.PrioritizedItem\x12\x13\n\x0bprobability\x18\x02 \x01(\x01\x12\x12\n\ntable_size\x18\x03 \x01(\x03\"\xdd\x01\n\x14SampleStreamResponse\x12\x44\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x33.seedrl_jax.reverb.SampleStreamResponse.SampleEntry\x1a\x7f\n\x0bSampleEntry\x12+\n\x04info\x18\x01 \x01(\x0b\x32\x1d.seedrl_jax.reverb.SampleInfo\x12*\n\x04\x64\x61ta\x18\x02 \x03(\x0b\x32\x1c.seedrl_jax.reverb.ChunkData\x12\x17\n\x0f\x65nd_of_sequence\x18\x03 \x01(\x08\"\xa7\x01\n\x17MutatePrioritiesRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12K\n\x07updates\x18\x02 \x03(\x0b\x32:.seedrl_jax.reverb.MutatePrioritiesRequest.KeyWithPriority\x1a\x30\n\x0fKeyWithPriority\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12\x10\n\x08priority\x18\x02 \x01(\x01\"\x1d\n\x0cResetRequest\x12\r\n\x05table\x18\x01 \x01(\t\"-\n\x12\x43heckpointResponse\x12\x17\n\x0f\x63heckpoint_path\x18\x01 \x01(\t\"\xfd\x01\n\x16KeyDistributionOptions\x12\x0e\n\x04\x66ifo\x18\x01 \x01(\x08H\x00\x12\x11\n\x07uniform\x18\x02 \x01(\x08H\x00\x12L\n\x0bprioritized\x18\x03 \x01(\x0b\x32\x35.seedrl_jax.reverb.KeyDistributionOptions.PrioritizedH\x00\x12(\n\x04heap\x18\x04 \x01(\x0b\x32\x18.seedrl_jax.reverb.EmptyH\x00\x12\x0e\n\x04lifo\x18\x06 \x01(\x08H\x00\x1a(\n\x0bPrioritized\x12\x19\n\x11priority_exponent\x18\x01 \x01(\x01\x42\x0e\n\x0c\x64istribution\")\n\x14RateLimiterCallStats\x12\x11\n\tcompleted\x18\x02 \x01(\x03\"\xeb\x01\n\x0fRateLimiterInfo\x12\x1a\n\x12samples_per_insert\x18\x01 \x01(\x01\x12\x10\n\x08min_diff\x18\x02 \x01(\x01\x12\x10\n\x08max_diff\x18\x03 \x01(\x01\x12\x1a\n\x12min_size_to_sample\x18\x04 \x01(\x03\x12=\n\x0cinsert_stats\x18\x05 \x01(\x0b\x32\'.seedrl_jax.reverb.RateLimiterCallStats\x12=\n\x0csample_stats\x18\x06 \x01(\x0b\x32\'.seedrl_jax.reverb.RateLimiterCallStats\"\xa3\x02\n\tTableInfo\x12\x42\n\x0fsampler_options\x18\x01 \x01(\x0b\x32).seedrl_jax.reverb.KeyDistributionOptions\x12\x42\n\x0fremover_options\x18\x02 \x01(\x0b\x32).seedrl_jax.reverb.KeyDistributionOptions\x12\x10\n\x08max_size\x18\x03 \x01(\x03\x12\x19\n\x11max_times_sampled\x18\x04 \x01(\x05\x12=\n\x11rate_limiter_info\x18\x05 \x01(\x0b\x32\".seedrl_jax.reverb.RateLimiterInfo\x12\x14\n\x0c\x63urrent_size\x18\x07 \x01(\x03\x12\x0c\n\x04name\x18\x08 \x01(\t\"F\n\x12ServerInfoResponse\x12\x30\n\ntable_info\x18\x02 \x03(\x0b\x32\x1c.seedrl_jax.reverb.TableInfo\"\x07\n\x05\x45mptyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(
-  DESCRIPTOR, 'seedrl_jax.replay.reverb.proto.reverb_pb2', _globals
-)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'seedrl_jax.replay.reverb.proto.reverb_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_TENSORSHAPE']._serialized_start = 66
-  _globals['_TENSORSHAPE']._serialized_end = 149
-  _globals['_TENSORSHAPE_DIM']._serialized_start = 130
-  _globals['_TENSORSHAPE_DIM']._serialized_end = 149
-  _globals['_TENSOR']._serialized_start = 151
-  _globals['_TENSOR']._serialized_end = 252
-  _globals['_SEQUENCERANGE']._serialized_start = 254
-  _globals['_SEQUENCERANGE']._serialized_end = 333
-  _globals['_CHUNKDATA']._serialized_start = 336
-  _globals['_CHUNKDATA']._serialized_end = 606
-  _globals['_CHUNKDATA_DATA']._serialized_start = 556
-  _globals['_CHUNKDATA_DATA']._serialized_end = 606
-  _globals['_FLATTRAJECTORY']._serialized_start = 609
-  _globals['_FLATTRAJECTORY']._serialized_end = 859
-  _globals['_FLATTRAJECTORY_CHUNKSLICE']._serialized_start = 686
-  _globals['_FLATTRAJECTORY_CHUNKSLICE']._serialized_end = 764
-  _globals['_FLATTRAJECTORY_COLUMN']._serialized_start = 766
-  _globals['_FLATTRAJECTORY_COLUMN']._serialized_end = 859
-  _globals['_PRIORITIZEDITEM']._serialized_start = 862
-  _globals['_PRIORITIZEDITEM']._serialized_end = 1008
-  _globals['_INSERTSTREAMREQUEST']._serialized_start = 1011
-  _globals['_INSERTSTREAMREQUEST']._serialized_end = 1154
-  _globals['_INSERTSTREAMRESPONSE']._serialized_start = 1156
-  _globals['_INSERTSTREAMRESPONSE']._serialized_end = 1192
-  _globals['_SAMPLESTREAMREQUEST']._serialized_start = 1195
-  _globals['_SAMPLESTREAMREQUEST']._serialized_end = 1363
-  _globals['_SAMPLESTREAMREQUEST_TIMEOUT']._serialized_start = 1332
-  _globals['_SAMPLESTREAMREQUEST_TIMEOUT']._serialized_end = 1363
-  _globals['_SAMPLEINFO']._serialized_start = 1365
-  _globals['_SAMPLEINFO']._serialized_end = 1490
-  _globals['_SAMPLESTREAMRESPONSE']._serialized_start = 1493
-  _globals['_SAMPLESTREAMRESPONSE']._serialized_end = 1714
-  _globals['_SAMPLESTREAMRESPONSE_SAMPLEENTRY']._serialized_start = 1587
-  _globals['_SAMPLESTREAMRESPONSE_SAMPLEENTRY']._serialized_end = 1714
-  _globals['_MUTATEPRIORITIESREQUEST']._serialized_start = 1717
-  _globals['_MUTATEPRIORITIESREQUEST']._serialized_end = 1905
-  _globals['_MUTATEPRIORITIESREQUEST_KEYWITHPRIORITY']._serialized_start = 1857
-  _globals['_MUTATEPRIORITIESREQUEST_KEYWITHPRIORITY']._serialized_end = 1905
-  _globals['_RESETREQUEST']._serialized_start = 1907
-  _globals['_RESETREQUEST']._serialized_end = 1936
-  _globals['_CHECKPOINTRESPONSE']._serialized_start = 1938
-  _globals['_CHECKPOINTRESPONSE']._serialized_end = 1983
-  _globals['_KEYDISTRIBUTIONOPTIONS']._serialized_start = 1986
-  _globals['_KEYDISTRIBUTIONOPTIONS']._serialized_end = 2287
-  _globals['_KEYDISTRIBUTIONOPTIONS_PRIORITIZED']._serialized_start = 2205
-  _globals['_KEYDISTRIBUTIONOPTIONS_PRIORITIZED']._serialized_end = 2245
-  _globals['_KEYDISTRIBUTIONOPTIONS_HEAP']._serialized_start = 2247
-  _globals['_KEYDISTRIBUTIONOPTIONS_HEAP']._serialized_end = 2271
-  _globals['_RATELIMITERCALLSTATS']._serialized_start = 2289
-  _globals['_RATELIMITERCALLSTATS']._serialized_end = 2330
-  _globals['_RATELIMITERINFO']._serialized_start = 2333
-  _globals['_RATELIMITERINFO']._serialized_end = 2568
-  _globals['_TABLEINFO']._serialized_start = 2571
-  _globals['_TABLEINFO']._serialized_end = 2961
-  _globals['_SERVERINFORESPONSE']._serialized_start = 2963
-  _globals['_SERVERINFORESPONSE']._serialized_end = 3033
-  _globals['_EMPTY']._serialized_start = 3035
-  _globals['_EMPTY']._serialized_end = 3042
+  _globals['_TENSORSHAPE']._serialized_start=66
+  _globals['_TENSORSHAPE']._serialized_end=149
+  _globals['_TENSORSHAPE_DIM']._serialized_start=130
+  _globals['_TENSORSHAPE_DIM']._serialized_end=149
+  _globals['_TENSOR']._serialized_start=151
+  _globals['_TENSOR']._serialized_end=252
+  _globals['_SEQUENCERANGE']._serialized_start=254
+  _globals['_SEQUENCERANGE']._serialized_end=317
+  _globals['_CHUNKDATA']._serialized_start=320
+  _globals['_CHUNKDATA']._serialized_end=590
+  _globals['_CHUNKDATA_DATA']._serialized_start=540
+  _globals['_CHUNKDATA_DATA']._serialized_end=590
+  _globals['_FLATTRAJECTORY']._serialized_start=593
+  _globals['_FLATTRAJECTORY']._serialized_end=843
+  _globals['_FLATTRAJECTORY_CHUNKSLICE']._serialized_start=670
+  _globals['_FLATTRAJECTORY_CHUNKSLICE']._serialized_end=748
+  _globals['_FLATTRAJECTORY_COLUMN']._serialized_start=750
+  _globals['_FLATTRAJECTORY_COLUMN']._serialized_end=843
+  _globals['_PRIORITIZEDITEM']._serialized_start=845
+  _globals['_PRIORITIZEDITEM']._serialized_end=968
+  _globals['_INSERTSTREAMREQUEST']._serialized_start=971
+  _globals['_INSERTSTREAMREQUEST']._serialized_end=1114
+  _globals['_INSERTSTREAMRESPONSE']._serialized_start=1116
+  _globals['_INSERTSTREAMRESPONSE']._serialized_end=1152
+  _globals['_SAMPLESTREAMREQUEST']._serialized_start=1155
+  _globals['_SAMPLESTREAMREQUEST']._serialized_end=1323
+  _globals['_SAMPLESTREAMREQUEST_TIMEOUT']._serialized_start=1292
+  _globals['_SAMPLESTREAMREQUEST_TIMEOUT']._serialized_end=1323
+  _globals['_SAMPLEINFO']._serialized_start=1325
+  _globals['_SAMPLEINFO']._serialized_end=1428
+  _globals['_SAMPLESTREAMRESPONSE']._serialized_start=1431
+  _globals['_SAMPLESTREAMRESPONSE']._serialized_end=1652
+  _globals['_SAMPLESTREAMRESPONSE_SAMPLEENTRY']._serialized_start=1525
+  _globals['_SAMPLESTREAMRESPONSE_SAMPLEENTRY']._serialized_end=1652
+  _globals['_MUTATEPRIORITIESREQUEST']._serialized_start=1655
+  _globals['_MUTATEPRIORITIESREQUEST']._serialized_end=1822
+  _globals['_MUTATEPRIORITIESREQUEST_KEYWITHPRIORITY']._serialized_start=1774
+  _globals['_MUTATEPRIORITIESREQUEST_KEYWITHPRIORITY']._serialized_end=1822
+  _globals['_RESETREQUEST']._serialized_start=1824
+  _globals['_RESETREQUEST']._serialized_end=1853
+  _globals['_CHECKPOINTRESPONSE']._serialized_start=1855
+  _globals['_CHECKPOINTRESPONSE']._serialized_end=1900
+  _globals['_KEYDISTRIBUTIONOPTIONS']._serialized_start=1903
+  _globals['_KEYDISTRIBUTIONOPTIONS']._serialized_end=2156
+  _globals['_KEYDISTRIBUTIONOPTIONS_PRIORITIZED']._serialized_start=2100
+  _globals['_KEYDISTRIBUTIONOPTIONS_PRIORITIZED']._serialized_end=2140
+  _globals['_RATELIMITERCALLSTATS']._serialized_start=2158
+  _globals['_RATELIMITERCALLSTATS']._serialized_end=2199
+  _globals['_RATELIMITERINFO']._serialized_start=2202
+  _globals['_RATELIMITERINFO']._serialized_end=2437
+  _globals['_TABLEINFO']._serialized_start=2440
+  _globals['_TABLEINFO']._serialized_end=2731
+  _globals['_SERVERINFORESPONSE']._serialized_start=2733
+  _globals['_SERVERINFORESPONSE']._serialized_end=2803
+  _globals['_EMPTY']._serialized_start=2805
+  _globals['_EMPTY']._serialized_end=2812
 # @@protoc_insertion_point(module_scope)

@@ -28,17 +28,8 @@ def newest_first(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
   )
 
 
-def num_bytes(path: str | os.PathLike[str]) -> int:
-  """Returns a checkpoint's bytes on disk; 0 if it is missing."""
-  return sum(file.stat().st_size for file in pathlib.Path(path).glob('*'))
-
-
 def keep(written: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-  """Moves a checkpoint to `path`, where it appears complete, replacing any.
-
-  Raises:
-    OSError: if a file cannot be moved.
-  """
+  """Moves a checkpoint to `path`, where it appears complete, replacing any."""
   target = pathlib.Path(path)
   target.parent.mkdir(parents=True, exist_ok=True)
   with tempfile.TemporaryDirectory(
@@ -52,12 +43,7 @@ def keep(written: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
 
 
 class ServerFolder:
-  """A server's folder: its log and its checkpoints.
-
-  Attributes:
-    own: the folder that the server writes to.
-    rewritten: a restored checkpoint as the server loads it.
-  """
+  """A server's folder: its log and its checkpoints."""
 
   def __init__(self, path: str | None, collects: bool):
     self._scratch: tempfile.TemporaryDirectory | None = None
@@ -67,26 +53,26 @@ class ServerFolder:
     self._path = pathlib.Path(path).absolute()
     self._collects = collects
     self.log = self._path / 'server.log'
-    self.own = self._path / '.server'
-    self.rewritten = self._path / '.restored'
+    self.output = self._path / '.server'  # where the server writes
+    self.rewritten = self._path / '.restored'  # a checkpoint as it is loaded
 
   def checkpoints(self) -> list[pathlib.Path]:
     """Returns the collected checkpoints, newest first."""
     return newest_first(self._path)
 
   def collect(self) -> None:
-    """Moves the checkpoints of a server that has ended out of `own`."""
+    """Moves the checkpoints of a server that has ended out of `output`."""
     if not self._collects:
       return
-    for path in newest_first(self.own):
+    for path in newest_first(self.output):
       keep(path, self._path / path.name)
 
   def prepare(self) -> None:
     """Prepares the folder for a server's start."""
     self.collect()
-    for folder in (self.rewritten, self.own):
+    for folder in (self.rewritten, self.output):
       shutil.rmtree(folder, ignore_errors=True)
-    self.own.mkdir(parents=True)
+    self.output.mkdir(parents=True)
 
   def close(self) -> None:
     """Removes temporary files."""

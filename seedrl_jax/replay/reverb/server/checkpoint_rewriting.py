@@ -43,13 +43,8 @@ def rewrite(path: str, tables: list, target: str) -> None:
   Drops items that the rules forbid, oldest first, and changes the count of
   samples if the rate limiter would be out of its range. Links large files.
 
-  Args:
-    path: a checkpoint.
-    tables: rules as in `main.py`, of the same tables.
-    target: folder to make.
-
-  Raises:
-    BadCheckpoint: if `path` is missing, damaged or of other tables.
+  `tables` are rules as in `main.py`, of the same tables. Raises BadCheckpoint
+  if `path` is missing, damaged or of other tables.
   """
   source, folder = pathlib.Path(path).resolve(), pathlib.Path(target)
   records, items = _read(source)
@@ -63,12 +58,12 @@ def rewrite(path: str, tables: list, target: str) -> None:
     )
   folder.mkdir(parents=True)
   (folder / _CHUNKS).symlink_to(source / _CHUNKS)
-  kept = _allowed(items, rules)
-  if len(kept) < len(items):
-    _write(folder / _ITEMS, kept)
+  allowed = _allowed(items, rules)
+  if len(allowed) < len(items):
+    _write(folder / _ITEMS, allowed)
   else:
     (folder / _ITEMS).symlink_to(source / _ITEMS)
-  sizes = collections.Counter(item.table for item in kept)
+  sizes = collections.Counter(item.table for item in allowed)
   for record in records:
     limiter = record.rate_limiter
     limiter.delete_count = limiter.insert_count - sizes[record.table_name]
@@ -125,19 +120,16 @@ def _write(path: pathlib.Path, messages: list) -> None:
 
 def _allowed(items: list, rules: dict) -> list:
   """Returns the items, oldest first, that the rules allow."""
-  fresh = [
-    item
-    for item in items
-    if item.times_sampled < (rules[item.table]['max_times_sampled'] or math.inf)
-  ]
-  sizes = collections.Counter(item.table for item in fresh)
-  kept = []
-  for item in fresh:
-    if sizes[item.table] > rules[item.table]['max_size']:
-      sizes[item.table] -= 1
-    else:
-      kept.append(item)
-  return kept
+  allowed: list = []
+  sizes: collections.Counter[str] = collections.Counter()
+  # The newest have the first claim.
+  for item in reversed(items):
+    limits = rules[item.table]
+    is_fresh = item.times_sampled < (limits['max_times_sampled'] or math.inf)
+    if is_fresh and sizes[item.table] < limits['max_size']:
+      sizes[item.table] += 1
+      allowed.append(item)
+  return allowed[::-1]
 
 
 def _apply(rules: dict, record: checkpoint_pb2.PriorityTableCheckpoint) -> None:

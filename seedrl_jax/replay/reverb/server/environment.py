@@ -50,9 +50,7 @@ def ensure(named: str | None = None) -> str:
   """Returns the path of a Python that has Reverb; builds it if missing.
 
   `named` is the value of --reverb_python; SEEDRL_REVERB_PYTHON by default.
-
-  Raises:
-    EnvironmentUnavailable: with the remedy; `NoReverb` if there can be none.
+  Raises EnvironmentUnavailable, or `NoReverb` if there can be none.
   """
   if (sys.platform, platform.machine()) != ('linux', 'x86_64'):
     raise NoReverb(

@@ -3,11 +3,9 @@
 Runs in the server's environment, with Reverb but without this package. Reads
 one line of JSON from its standard input:
 
-  port: to listen on; 0: any free port.
-  fixed: whether to fail if the port is in use, rather than take another.
-  tables: a list of {name, sampler, priority_exponent, max_size,
-    max_times_sampled, samples_per_insert, min_size_to_sample, min_diff,
-    max_diff}; sampler is fifo, uniform or prioritized; the remover is fifo.
+  port, fixed: where to listen; 0: any free port. If it is in use, another is
+    taken unless it is fixed.
+  tables: as `server_rules.server_rules` returns them; the remover is fifo.
   checkpoints: an empty folder to write checkpoints to.
   restore: a checkpoint to load under the rules of `tables`, or null.
   rewritten: folder to make for the rewritten `restore`.
@@ -96,38 +94,32 @@ def _table(rules: dict) -> Any:
     'uniform': selectors.Uniform,
     'prioritized': lambda: selectors.Prioritized(rules['priority_exponent']),
   }
+  limits = 'samples_per_insert', 'min_size_to_sample', 'min_diff', 'max_diff'
   return reverb.Table(
     name=rules['name'],
     sampler=samplers[rules['sampler']](),
     remover=selectors.Fifo(),
     max_size=rules['max_size'],
     max_times_sampled=rules['max_times_sampled'],
-    rate_limiter=reverb.rate_limiters.RateLimiter(
-      samples_per_insert=rules['samples_per_insert'],
-      min_size_to_sample=rules['min_size_to_sample'],
-      min_diff=rules['min_diff'],
-      max_diff=rules['max_diff'],
-    ),
+    rate_limiter=reverb.rate_limiters.RateLimiter(**{
+      name: rules[name] for name in limits
+    }),
   )
-
-
-def _rewritten(config: dict) -> Any:
-  if config['restore'] is None:
-    return None
-  # An isolated interpreter does not search the script's folder.
-  sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-  import checkpoint_rewriting
-
-  target = config['rewritten']
-  checkpoint_rewriting.rewrite(config['restore'], config['tables'], target)
-  return target
 
 
 def _serve(config: dict) -> Any:
   import reverb
 
+  rewritten = None
+  if config['restore'] is not None:
+    # An isolated interpreter does not search the script's folder.
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import checkpoint_rewriting
+
+    rewritten = config['rewritten']
+    checkpoint_rewriting.rewrite(config['restore'], config['tables'], rewritten)
   checkpointer = reverb.checkpointers.DefaultCheckpointer(
-    config['checkpoints'], fallback_checkpoint_path=_rewritten(config)
+    config['checkpoints'], fallback_checkpoint_path=rewritten
   )
   tables = [_table(rules) for rules in config['tables']]
   port = _claim_port(config['port'], config['fixed'])

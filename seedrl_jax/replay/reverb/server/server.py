@@ -68,11 +68,8 @@ def answers(address: str, timeout: float) -> bool:
 class ReverbServer(contextlib.AbstractContextManager):
   """A Reverb server owned by this process; thread-safe.
 
-  It ends with `close`, or when this process ends in any way.
-
-  Attributes:
-    port: valid after `start`.
-    log_path: of the server's output.
+  It ends with `close`, or when this process ends in any way. Its `port` is
+  valid after `start`.
   """
 
   def __init__(
@@ -112,11 +109,6 @@ class ReverbServer(contextlib.AbstractContextManager):
     """Its address on this machine; valid after `start`."""
     return f'127.0.0.1:{self.port}'
 
-  @property
-  def pid(self) -> int:
-    """The number of the process."""
-    return self._current().pid
-
   def checkpoints(self) -> list[pathlib.Path]:
     """Returns the checkpoints in its folder, newest first."""
     with self._lock:
@@ -125,15 +117,14 @@ class ReverbServer(contextlib.AbstractContextManager):
       return self._folder.checkpoints()
 
   def start(self, restore: str | None = None) -> None:
-    """Starts the process, instead of one that runs, until the server serves.
+    """Starts the process, instead of one that runs, and waits until it serves.
 
     The tables are empty, or those of the checkpoint `restore` under the current
-    rules. The port is that of the process before if it is still free.
+    rules. The port stays the same if it is still free.
 
     Raises:
       CheckpointError: if the checkpoint is missing, damaged or of other tables.
-      ServerFailed: if its port is in use, it cannot be started, ended, or takes
-        too long even for a slow machine.
+      ServerFailed: if the server does not come up.
       StoreClosed: if it was closed.
     """
     with self._lock:
@@ -142,8 +133,7 @@ class ReverbServer(contextlib.AbstractContextManager):
       self._end()
       self._folder.prepare()
       try:
-        config = self._config(restore)
-        self._process = _launch(self._python, config, self.log_path)
+        self._process = self._launch(restore)
       except OSError as e:
         raise ServerFailed(
           f'The Reverb server cannot be started with {self._python} '
@@ -152,10 +142,38 @@ class ReverbServer(contextlib.AbstractContextManager):
     # `stop` ends this.
     self._wait_ready(restore)
 
+  def _launch(self, restore: str | None) -> subprocess.Popen:
+    config = {
+      'port': self.port,
+      'fixed': bool(self._wanted_port),
+      'tables': self._tables,
+      'checkpoints': str(self._folder.output),
+      'restore': restore,
+      'rewritten': str(self._folder.rewritten),
+      'processors': process_lib.PROCESSORS,
+    }
+    with self.log_path.open('ab') as output:
+      process = subprocess.Popen(
+        [self._python, '-I', str(_MAIN)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=output,
+        env={**os.environ, **_ENVIRONMENT},
+        # Ctrl-C in a terminal must not reach it; the owner stops it.
+        start_new_session=True,
+      )
+    # Stays open: the server ends when this is closed.
+    assert process.stdin is not None
+    # If it has ended already, `_wait_ready` reports it.
+    with contextlib.suppress(BrokenPipeError):
+      os.write(process.stdin.fileno(), json.dumps(config).encode() + b'\n')
+    return process
+
   def _wait_ready(self, restore: str | None) -> None:
     timeout = _START
     if restore is not None:
-      timeout += checkpoint_files.num_bytes(restore) / _LOAD_RATE
+      files = pathlib.Path(restore).glob('*')
+      timeout += sum(file.stat().st_size for file in files) / _LOAD_RATE
     with self._reading:
       output = self._current().stdout
       assert output is not None
@@ -171,7 +189,7 @@ class ReverbServer(contextlib.AbstractContextManager):
     answer = json.loads(line)
     if 'error' in answer:
       self.wait_end(_GRACE)
-      raise _refusal(answer, self.port, restore, self.log_path)
+      raise self._refusal(answer['kind'], answer['error'], restore)
     self.port = answer['port']
     logging.warning('%s', exposure_warning(self.port))
 
@@ -215,18 +233,6 @@ class ReverbServer(contextlib.AbstractContextManager):
         self._end()
         self._folder.close()
 
-  def _config(self, restore: str | None) -> dict[str, Any]:
-    """Returns what `main.py` reads."""
-    return {
-      'port': self.port,
-      'fixed': bool(self._wanted_port),
-      'tables': self._tables,
-      'checkpoints': str(self._folder.own),
-      'restore': restore,
-      'rewritten': str(self._folder.rewritten),
-      'processors': process_lib.PROCESSORS,
-    }
-
   def _end(self) -> None:
     """Stops the process, if any, and closes its pipes."""
     self.stop()
@@ -252,58 +258,29 @@ class ReverbServer(contextlib.AbstractContextManager):
       how = f'was ended by {signal.Signals(-code).name}'
     else:
       how = f'ended with exit code {code}'
-    lines = ' | '.join(_last_lines(self.log_path)) or '(none)'
+    log = self.log_path
+    text = log.read_text(errors='replace') if log.exists() else ''
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return ServerFailed(
       f'The Reverb server at {self.address} (process {process.pid}) {what}: it '
-      f'{how}; its log is {self.log_path}, and its last lines are: {lines}'
+      f'{how}; its log is {log}, and its last lines are: '
+      f'{" | ".join(lines[-_LOG_LINES:]) or "(none)"}'
     )
 
-
-def _launch(
-  python: str, config: Mapping[str, Any], log: pathlib.Path
-) -> subprocess.Popen:
-  with log.open('ab') as output:
-    process = subprocess.Popen(
-      [python, '-I', str(_MAIN)],
-      stdin=subprocess.PIPE,
-      stdout=subprocess.PIPE,
-      stderr=output,
-      env={**os.environ, **_ENVIRONMENT},
-      # Ctrl-C in a terminal must not reach it; the owner stops it.
-      start_new_session=True,
-    )
-  # Stays open: the server ends when this is closed.
-  assert process.stdin is not None
-  # If it has ended already, `start` reports it.
-  with contextlib.suppress(BrokenPipeError):
-    os.write(process.stdin.fileno(), json.dumps(config).encode() + b'\n')
-  return process
-
-
-def _last_lines(log: pathlib.Path) -> list[str]:
-  if not log.exists():
-    return []
-  lines = log.read_text(errors='replace').splitlines()
-  return [line.strip() for line in lines if line.strip()][-_LOG_LINES:]
-
-
-def _refusal(
-  answer: Mapping[str, str], port: int, restore: str | None, log: pathlib.Path
-) -> Exception:
-  """Returns the exception for an error answered by `main.py`."""
-  kind, error = answer['kind'], answer['error']
-  if kind == 'port':
+  def _refusal(self, kind: str, error: str, restore: str | None) -> Exception:
+    """Returns the exception for an error answered by `main.py`."""
+    if kind == 'port':
+      return ServerFailed(
+        f'Port {self.port} is in use; give the Reverb server another, or 0 for '
+        'any that is free.'
+      )
+    if kind == 'checkpoint':
+      return base.CheckpointError(error)
+    if restore:
+      return base.CheckpointError(
+        f'The replay checkpoint {restore} cannot be loaded ({error}); use an '
+        'older one, or remove it to start with an empty replay.'
+      )
     return ServerFailed(
-      f'Port {port} is in use; give the Reverb server another, or 0 for any '
-      'that is free.'
+      f'The Reverb server did not come up: {error}; its log is {self.log_path}.'
     )
-  if kind == 'checkpoint':
-    return base.CheckpointError(error)
-  if restore:
-    return base.CheckpointError(
-      f'The replay checkpoint {restore} cannot be loaded ({error}); use an '
-      'older one, or remove it to start with an empty replay.'
-    )
-  return ServerFailed(
-    f'The Reverb server did not come up: {error}; its log is {log}.'
-  )

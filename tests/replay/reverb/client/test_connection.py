@@ -112,10 +112,13 @@ def test_streams_that_never_begin_are_given_up(server, connect, monkeypatch):
 
   # Another call works, so the server is found each time.
   monkeypatch.setattr(connection_lib, '_ATTEMPT', PATIENCE)
-  with pytest.raises(errors.ServerLost, match='again and again, no server'):
-    connection_lib.serve_streams(
-      connect(patience=0.2), 'SampleStream', 't', threading.Event(), serve
-    )
+  link, closed, failures = connect(patience=0.2), threading.Event(), []
+  connection_lib.serve_streams(
+    link, 'SampleStream', 't', closed, serve, failures.append
+  )
+  (failure,) = failures
+  assert isinstance(failure, errors.ServerLost)
+  assert 'again and again, no server' in str(failure)
 
 
 def test_failure_of_on_lost_ends_the_connection(server, connect):

@@ -8,7 +8,7 @@ import pytest
 
 from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb import errors
-from seedrl_jax.replay.reverb.client import connection, priorities
+from seedrl_jax.replay.reverb.client import connection, tables
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from tests.patience import PATIENCE
 from tests.replay.reverb import fake_server
@@ -23,7 +23,7 @@ def link_fixture(server):
 
 @pytest.fixture(name='updater')
 def updater_fixture(link):
-  updater = priorities.PriorityUpdater(link, 't')
+  updater = tables.PriorityUpdater(link, 't')
   yield updater
   # Otherwise the updater would wait for the call under way.
   link.close()

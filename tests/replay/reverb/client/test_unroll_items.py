@@ -100,8 +100,9 @@ def _distinct(entries: Iterable[items.Item]) -> dict[int, items.Chunk]:
 def _decoded(
   layout: blocks.UnrollLayout, drawn: Sequence[items.DrawnItem]
 ) -> base.Block:
-  decoder = unroll_items.UnrollDecoder(layout, len(drawn), 1, map, print)
-  (block,) = decoder.decode(drawn).blocks
+  rows, pool = unroll_items.Rows(layout), blocks.BlockPool(layout, len(drawn))
+  sample = unroll_items.decode_unrolls(rows, pool, map, print, drawn)
+  (block,) = sample.blocks
   return block
 
 
@@ -110,7 +111,8 @@ class _Encoder:
 
   def __init__(self, layout: blocks.UnrollLayout):
     self._layout = layout
-    self._encoder = unroll_items.UnrollEncoder(layout, 't')
+    rows = unroll_items.Rows(layout)
+    self._encoder = unroll_items.UnrollEncoder(rows, 't', layout.overlap)
     self._kept: set[int] = set()
     self._sent: set[int] = set()
 

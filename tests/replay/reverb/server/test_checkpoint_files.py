@@ -245,7 +245,7 @@ def test_what_a_dead_server_left(tmp_path, collects):
   (left / 'whole/DONE').touch()
   (tmp_path / '.restored').mkdir()
   folder = checkpoint_files.ServerFolder(str(tmp_path), collects)
-  assert folder.own == left
+  assert folder.output == left
   folder.prepare()
   assert list(left.iterdir()) == []
   expected = [tmp_path / 'whole'] * collects
