@@ -112,22 +112,20 @@ def _plan() -> None:
   from seedrl_jax.lab.benchmarks import timing
   from seedrl_jax.lab.planning import bounds, programs, targets
   from seedrl_jax.run import layout
-  from seedrl_jax.run import setup as setup_lib
+  from seedrl_jax.run import plan as plan_lib
 
   target = targets.parse(_TARGET.value)
   targets.configure([target])
   config, cores = _measured_config(), _CORES.value
   layout.check(config, base.allowed(config))
-  setup = setup_lib.plan(config, devices=targets.devices(target))
+  plan = plan_lib.make_plan(config, devices=targets.devices(target))
   env = bounds.time_envs(config, timing.Windows(5, 1.0))
   print(
-    f'{setup.env_spec.env_id}: {env.cpu_seconds * 1e6:.2f} µs of processor '
+    f'{plan.env_spec.env_id}: {env.cpu_seconds * 1e6:.2f} µs of processor '
     f'time a step here, {env.text()} steps/s on {timing.cores()} cores',
     flush=True,
   )
-  splits = bounds.splits(
-    setup, list(programs.compile_all(setup)), target.device
-  )
+  splits = bounds.splits(plan, list(programs.compile_all(plan)), target.device)
   plans = bounds.plans(splits, env, cores)
   tables.show(map(bounds.plan_row, plans))
   if not all(split.exact for split in splits):

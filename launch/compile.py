@@ -48,16 +48,16 @@ def _compile(target: targets_lib.Target) -> None:
   from seedrl_jax.agents import base
   from seedrl_jax.lab.planning import programs, report
   from seedrl_jax.run import layout
-  from seedrl_jax.run import setup as setup_lib
+  from seedrl_jax.run import plan as plan_lib
 
   config = _CONFIG.value
   layout.check(config, base.allowed(config))
-  setup = setup_lib.plan(config, devices=targets_lib.devices(target))
+  plan = plan_lib.make_plan(config, devices=targets_lib.devices(target))
   if _JSON.value:
-    costs = list(programs.compile_all(setup))
-    print(json.dumps(report.as_json(target, setup, costs)), flush=True)
+    costs = list(programs.compile_all(plan))
+    print(json.dumps(report.as_json(target, plan, costs)), flush=True)
   else:
-    report.print_all(target, setup, programs.compile_all(setup), _LARGEST.value)
+    report.print_all(target, plan, programs.compile_all(plan), _LARGEST.value)
 
 
 if __name__ == '__main__':

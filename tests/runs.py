@@ -114,7 +114,7 @@ class Run:
     config: ml_collections.ConfigDict,
     workdir: pathlib.Path,
     profile_updates: int = 0,
-    make_streams: Callable[[int, layout_lib.StreamPlan], envs.EnvStream]
+    make_streams: Callable[[int, layout_lib.StreamShare], envs.EnvStream]
     | None = None,
   ):
     self._out = io.StringIO()
@@ -238,14 +238,16 @@ class Streams:
     self._fail_at = fail_at
     self.closed: set[int] = set()
 
-  def __call__(self, index: int, plan: layout_lib.StreamPlan) -> envs.EnvStream:
+  def __call__(
+    self, index: int, share: layout_lib.StreamShare
+  ) -> envs.EnvStream:
     if index == self._fail_at:
       raise ValueError('--config.env: this stream cannot be had.')
     stream = env_factory.make_stream(
       self._config.env,
       seed=index,
-      num_envs=len(plan.global_env_id),
-      batch_size=plan.batch_size,
+      num_envs=len(share.global_env_id),
+      batch_size=share.batch_size,
     )
     close = stream.close
 

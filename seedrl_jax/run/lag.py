@@ -61,7 +61,7 @@ class Prediction(NamedTuple):
 
 def predict(
   config: ml_collections.ConfigDict,
-  plans: Sequence[layout.StreamPlan],
+  shares: Sequence[layout.StreamShare],
   placement: placement_lib.Placement,
   lock_step: bool,
   num_training: int,
@@ -70,14 +70,14 @@ def predict(
   """Returns the expected lag; None for a replay, and without a shared batch.
 
   Args:
-    config: of this process, and `plans`.
+    config: of this process, and `shares`.
     num_training: training devices of all processes.
     updates_per_batch: optimiser steps.
   """
   if config.replay.sampler != 'fifo' or not placement.shares_batch:
     return None
   learner, size = config.learner, config.batch_size
-  num_envs = sum(plan.num_train for plan in plans)
+  num_envs = sum(share.num_train for share in shares)
   # Waits that grow with the batch, in batches, and others, in unrolls.
   ahead = (learner.publish_period - 1) / updates_per_batch
   unrolls = num_envs
@@ -101,5 +101,5 @@ def predict(
     if config.replay.max_size is not None and better > config.replay.max_size:
       better = 0
   return Prediction(
-    batches, num_envs / size, better, any(plan.is_remote for plan in plans)
+    batches, num_envs / size, better, any(share.is_remote for share in shares)
   )

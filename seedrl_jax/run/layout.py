@@ -46,7 +46,7 @@ def check(
 
 
 @dataclasses.dataclass(frozen=True)
-class StreamPlan:
+class StreamShare:
   """One stream's share of a run's environments.
 
   Attributes:
@@ -106,7 +106,7 @@ def plan_streams(
   inference: tuple[jax.Device, ...],
   placement: placement_lib.Placement = placement_lib.SINGLE,
   lock_step: bool = False,
-) -> list[StreamPlan]:
+) -> list[StreamShare]:
   """Divides a process's environments over streams as evenly as possible.
 
   Global ids are, process by process, first those of its local training
@@ -131,10 +131,10 @@ def plan_streams(
       'with the learner, as --config.deterministic and asynchronous workers '
       'without Reverb do; give 0.'
     )
-  plans = _plan_local_streams(config, inference, placement, lock_step)
+  shares = _plan_local_streams(config, inference, placement, lock_step)
   if num_remote:
-    plans += _plan_remote_streams(config, inference, placement)
-  return plans
+    shares += _plan_remote_streams(config, inference, placement)
+  return shares
 
 
 def _plan_local_streams(
@@ -142,7 +142,7 @@ def _plan_local_streams(
   inference: tuple[jax.Device, ...],
   placement: placement_lib.Placement,
   lock_step: bool,
-) -> list[StreamPlan]:
+) -> list[StreamShare]:
   per_device = 1 if lock_step else config.topology.streams_per_device
   devices = inference[:1] if lock_step else inference
   count = per_device * len(devices)
@@ -165,11 +165,11 @@ def _plan_local_streams(
   evaluation = np.array_split(
     first_eval_id + np.arange(config.num_eval_envs), count
   )[::-1]
-  plans = []
+  shares = []
   for i in range(count):
     ids = np.concatenate([train[i], evaluation[i]]).astype(np.int32)
-    plans.append(
-      StreamPlan(
+    shares.append(
+      StreamShare(
         device=devices[i // per_device],
         num_train=len(train[i]),
         global_env_id=ids,
@@ -178,20 +178,20 @@ def _plan_local_streams(
         else inference_batch_size(config, len(ids)),
       )
     )
-  return plans
+  return shares
 
 
 def _plan_remote_streams(
   config: ml_collections.ConfigDict,
   inference: tuple[jax.Device, ...],
   placement: placement_lib.Placement,
-) -> list[StreamPlan]:
+) -> list[StreamShare]:
   num_local, num_remote = config.env.num_envs, config.actors.max_envs
   devices = inference[:num_remote]
   first_id = placement.index * (num_local + num_remote) + num_local
   ids = first_id + np.arange(num_remote, dtype=np.int32)
   return [
-    StreamPlan(
+    StreamShare(
       device=device,
       num_train=len(part),
       global_env_id=part,
@@ -242,7 +242,7 @@ def check_batch(config: ml_collections.ConfigDict, num_training: int) -> int:
 
 def check_max_lag(
   config: ml_collections.ConfigDict,
-  plans: Sequence[StreamPlan],
+  shares: Sequence[StreamShare],
   block_width: int,
 ) -> None:
   """Checks that a host's unrolls can be as recent as `learner.max_lag` asks.
@@ -265,7 +265,7 @@ def check_max_lag(
       '--config.learner.publish_period at 1.'
     )
   # Each stream has an unroll of each of its environments in blocks of its own.
-  counts = [plan.num_train for plan in plans]
+  counts = [share.num_train for share in shares]
   unrolls = sum(
     -(-count // block_width) * block_width if count > block_width else count
     for count in counts

@@ -30,11 +30,11 @@ from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import lag as lag_lib
 from seedrl_jax.run import layout as layout_lib
-from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import startup
 
-# Makes a stream's environments from its index and its plan.
-MakeStream = Callable[[int, layout_lib.StreamPlan], envs.EnvStream]
+# Makes a stream's environments from its index and its share.
+MakeStream = Callable[[int, layout_lib.StreamShare], envs.EnvStream]
 # Environment i of stream s has the seed s * this + i; streams are numbered over
 # all starts, and one start has fewer than the second.
 _SEED_STRIDE = 1_000_003
@@ -141,12 +141,12 @@ def build(
   start: Start = FIRST_START,
 ) -> Parts:
   """Makes the parts of a new run on one host; see `open_parts`."""
-  setup = setup_lib.plan(config)
-  return open_parts(setup, setup_lib.initial_state(setup), start, streams)
+  plan = plan_lib.make_plan(config)
+  return open_parts(plan, plan_lib.initial_state(plan), start, streams)
 
 
 def open_parts(
-  setup: setup_lib.Setup,
+  plan: plan_lib.Plan,
   state: update.LearnerState,
   start: Start = FIRST_START,
   streams: MakeStream | None = None,
@@ -155,34 +155,34 @@ def open_parts(
 
   `state` has no device axis; without `streams`, the config says which.
   """
-  return _Opener(setup, state, start).open(streams)
+  return _Opener(plan, state, start).open(streams)
 
 
 class _Opener:
   """Opens the parts of a run one after the other."""
 
   def __init__(
-    self, setup: setup_lib.Setup, state: update.LearnerState, start: Start
+    self, plan: plan_lib.Plan, state: update.LearnerState, start: Start
   ):
-    self._setup, self._state, self._start = setup, state, start
-    self._config = setup.config
-    self._publisher = learner_lib.ParameterPublisher(setup.topology.inference)
-    keys = setup.keys[1:]
+    self._plan, self._state, self._start = plan, state, start
+    self._config = plan.config
+    self._publisher = learner_lib.ParameterPublisher(plan.topology.inference)
+    keys = plan.keys[1:]
     saved = jnp.array(start.inference_keys, jnp.uint32)
     if saved.shape == keys.shape:
       keys = saved
-    elif setup.placement.index:
+    elif plan.placement.index:
       # Only process 0 has saved its keys; the others take new ones.
       keys = jax.vmap(jax.random.fold_in, (0, None))(keys, start.starts)
-    agent, env_spec = setup.agent, setup.env_spec
+    agent, env_spec = plan.agent, plan.env_spec
     output = specs.output_spec(agent, env_spec.stream, agent.params_shapes())
     self._steps = [
       device_step_lib.DeviceStep(
         agent, env_spec.stream, output, p.device, len(p.global_env_id), k
       )
-      for p, k in zip(setup.plans, keys, strict=True)
+      for p, k in zip(plan.shares, keys, strict=True)
     ]
-    self._unroll_spec = setup_lib.unroll_spec(setup)
+    self._unroll_spec = plan_lib.unroll_spec(plan)
 
   def open(self, streams: MakeStream | None) -> Parts:
     """Opens all parts, or none if one fails."""
@@ -197,12 +197,12 @@ class _Opener:
       gate = self._make_gate(store)
       make_stream = streams or self._make_stream
       remote = iter(actors.streams if actors is not None else ())
-      for i, (plan, step) in enumerate(
-        zip(self._setup.plans, self._steps, strict=True)
+      for i, (share, step) in enumerate(
+        zip(self._plan.shares, self._steps, strict=True)
       ):
-        stream = next(remote) if plan.is_remote else make_stream(i, plan)
+        stream = next(remote) if share.is_remote else make_stream(i, share)
         cleanup.callback(stream.close)
-        workers.append(self._make_worker(stream, plan, step, store, gate))
+        workers.append(self._make_worker(stream, share, step, store, gate))
       startup.ready('environments')
       parts = self._connect(store, workers, actors, gate)
       startup.ready('learner')
@@ -213,50 +213,52 @@ class _Opener:
   def _open_store(self) -> replay.TrajectoryStore:
     return replay_factory.make_store(
       self._config,
-      self._setup.tables,
+      self._plan.tables,
       self._unroll_spec,
-      self._setup.block_width,
-      self._setup.agent.overlap,
+      self._plan.block_width,
+      self._plan.agent.overlap,
       self._start.reverb_folder,
       self._start.replay,
-      self._setup.lock_step,
+      self._plan.lock_step,
     )
 
   def _open_actor_server(
     self, store: replay.TrajectoryStore
   ) -> actor_server.ActorServer | None:
-    setup = self._setup
-    plans = [plan for plan in setup.plans if plan.is_remote]
-    if not plans:
+    plan = self._plan
+    shares = [share for share in plan.shares if share.is_remote]
+    if not shares:
       return None
     return actor_server.make_server(
       self._config,
-      setup.env_spec,
-      [(len(plan.global_env_id), plan.batch_size) for plan in plans],
+      plan.env_spec,
+      [(len(share.global_env_id), share.batch_size) for share in shares],
       self._start.starts,
       self._start.actor_socket,
-      self._local_offer(plans, store),
+      self._local_offer(shares, store),
     )
 
   def _local_offer(
-    self, plans: Sequence[layout_lib.StreamPlan], store: replay.TrajectoryStore
+    self,
+    shares: Sequence[layout_lib.StreamShare],
+    store: replay.TrajectoryStore,
   ) -> slot_allocator.LocalOffer | None:
     """Returns what actors need to act themselves; None without Reverb."""
-    setup = self._setup
+    plan = self._plan
     if store.address is None:
       return None
 
     def latest() -> tuple[int, list[jax.Array]]:
-      device = setup.topology.inference[0]
+      device = plan.topology.inference[0]
       version, params = self._publisher.latest(device)
       return version, jax.tree.leaves(params)
 
-    parameters = agents.parameter_specs(setup.agent.params_shapes())
+    parameters = agents.parameter_specs(plan.agent.params_shapes())
     return slot_allocator.LocalOffer(
       self._config,
-      setup.env_spec,
-      [plan.global_env_id for plan in plans],
-      setup.block_width,
+      plan.env_spec,
+      [share.global_env_id for share in shares],
+      plan.block_width,
       lambda: store.address or '',
       local_messages.ParameterFeed(parameters, latest),
     )
@@ -278,22 +280,22 @@ class _Opener:
     return lag_gate.LagGate(table, config.batch_size, max_lag, patience)
 
   def _make_stream(
-    self, index: int, plan: layout_lib.StreamPlan
+    self, index: int, share: layout_lib.StreamShare
   ) -> envs.EnvStream:
-    num_streams = sum(not plan.is_remote for plan in self._setup.plans)
+    num_streams = sum(not share.is_remote for share in self._plan.shares)
     number = self._start.starts * _STREAMS_OF_START + index
     return env_factory.make_stream(
       self._config.env,
       seed=(self._config.seed + number * _SEED_STRIDE) % 2**31,
-      num_envs=len(plan.global_env_id),
-      batch_size=plan.batch_size,
+      num_envs=len(share.global_env_id),
+      batch_size=share.batch_size,
       num_streams=num_streams,
     )
 
   def _make_worker(
     self,
     stream: envs.EnvStream,
-    plan: layout_lib.StreamPlan,
+    share: layout_lib.StreamShare,
     step: device_step_lib.DeviceStep,
     store: replay.TrajectoryStore,
     gate: lag_gate.LagGate | None,
@@ -302,27 +304,27 @@ class _Opener:
     return worker_lib.InferenceWorker(
       stream=stream,
       device_step=step,
-      sink=self._make_assembler(plan, writer),
-      parameters=functools.partial(self._publisher.latest, plan.device),
-      global_env_id=plan.global_env_id,
-      gate=gate if plan.num_train else None,
+      sink=self._make_assembler(share, writer),
+      parameters=functools.partial(self._publisher.latest, share.device),
+      global_env_id=share.global_env_id,
+      gate=gate if share.num_train else None,
     )
 
   def _make_assembler(
-    self, plan: layout_lib.StreamPlan, writer: assembler_lib.BlockWriter
+    self, share: layout_lib.StreamShare, writer: assembler_lib.BlockWriter
   ) -> assembler_lib.UnrollAssembler | None:
     """Makes a stream's assembler, unless all its environments evaluate."""
-    if not plan.num_train:
+    if not share.num_train:
       return None
-    agent, block_width = self._setup.agent, self._setup.block_width
+    agent, block_width = self._plan.agent, self._plan.block_width
     return assembler_lib.UnrollAssembler(
       writer,
-      plan.global_env_id[: plan.num_train],
+      share.global_env_id[: share.num_train],
       agent.num_transitions(self._config.unroll_length),
       agent.overlap,
       block_width,
       assembler_lib.make_priorities(
-        agent, self._unroll_spec, block_width, plan.device
+        agent, self._unroll_spec, block_width, share.device
       ),
       # A gate counts on every environment's unroll.
       burn_in=None if self._config.replay.sampler == 'fifo' else agent.burn_in,
@@ -335,33 +337,33 @@ class _Opener:
     actors: actor_server.ActorServer | None,
     gate: lag_gate.LagGate | None,
   ) -> Parts:
-    setup, config = self._setup, self._config
-    training = setup.topology.training
-    blank = specs.blank_batch(self._unroll_spec, setup.batch_width)
+    plan, config = self._plan, self._config
+    training = plan.topology.training
+    blank = specs.blank_batch(self._unroll_spec, plan.batch_width)
     if mixing.is_configured(config):
       sampler = mixing.make_sampler(config, store, len(training))
     else:
       table = store.table(table_configs.TABLE)
       sampler = table.sampler(config.batch_size, len(training))
     return Parts(
-      env_spec=setup.env_spec,
-      placement=setup.placement,
-      lock_step=setup.lock_step,
-      topology=setup.topology,
-      agent=setup.agent,
-      updater=setup.updater,
+      env_spec=plan.env_spec,
+      placement=plan.placement,
+      lock_step=plan.lock_step,
+      topology=plan.topology,
+      agent=plan.agent,
+      updater=plan.updater,
       publisher=self._publisher,
       learner=learner_lib.Learner(
-        setup.updater,
+        plan.updater,
         self._state,
         self._publisher,
         config.learner.publish_period,
         None if gate is None else gate.count_batch,
-        is_reporting=setup.placement.index == 0,
+        is_reporting=plan.placement.index == 0,
       ),
       prefetcher=prefetch_lib.Prefetcher(
         sampler,
-        setup.updater.shard,
+        plan.updater.shard,
         config.learner.prefetch,
         config.replay.importance_exponent,
         self._make_lag_filter(),
@@ -373,11 +375,11 @@ class _Opener:
       gate=gate,
       lag=lag_lib.predict(
         config,
-        setup.plans,
-        setup.placement,
-        setup.lock_step,
-        len(setup.updater.devices),
-        setup.agent.updates_per_batch,
+        plan.shares,
+        plan.placement,
+        plan.lock_step,
+        len(plan.updater.devices),
+        plan.agent.updates_per_batch,
       ),
     )
 
@@ -385,7 +387,7 @@ class _Opener:
     max_lag = self._config.learner.max_lag
     if max_lag is None:
       return None
-    updates_per_batch = self._setup.agent.updates_per_batch
+    updates_per_batch = self._plan.agent.updates_per_batch
     return lag_filter.LagFilter(
       max_lag, int(self._state.step), updates_per_batch
     )

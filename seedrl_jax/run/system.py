@@ -17,7 +17,7 @@ from seedrl_jax.replay import table_configs
 from seedrl_jax.run import checkpointing, reporting
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import parts as parts_lib
-from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.run import training as training_lib
 from seedrl_jax.runtime import (
   file_io,
@@ -101,17 +101,17 @@ class System:
       self._line.say,
       leads=not self._coordinator.index,
     )
-    setup = setup_lib.plan(self._config, self._coordinator.placement())
+    plan = plan_lib.make_plan(self._config, self._coordinator.placement())
     startup.ready('plan')
     if checkpoints.storage.steps():
       observations.check_release(
-        self._workdir, self._config.network, setup.env_spec
+        self._workdir, self._config.network, plan.env_spec
       )
-    state = checkpoints.restore(setup_lib.initial_state(setup))
+    state = checkpoints.restore(plan_lib.initial_state(plan))
     startup.ready('state')
     shared, state = self._coordinator.share(checkpoints.shared_record(), state)
     # Processes with batches of their own save their replays one by one.
-    is_exact = setup.placement.shares_batch
+    is_exact = plan.placement.shares_batch
     checkpoints.follow(shared, int(state.step), is_exact)
     start = parts_lib.Start(
       starts=checkpoints.record.starts,
@@ -121,7 +121,7 @@ class System:
       actor_socket=str(self._workdir.actor_socket),
     )
     self._checkpoints = checkpoints
-    self.parts = parts_lib.open_parts(setup, state, start, make_streams)
+    self.parts = parts_lib.open_parts(plan, state, start, make_streams)
     cleanup.callback(self.parts.close)
 
   def _connect(

@@ -72,8 +72,8 @@ def test_makes_agent_table_and_streams(name):
   assert jax.tree.leaves(agent.state_shapes().opt_state)
   assert jax.tree.leaves(agent.params_shapes())
   assert table_configs.table_config(config).max_size >= config.batch_size
-  (plan,) = layout_lib.plan_streams(config, tuple(jax.devices()[:1]))
-  assert plan.num_train == config.env.num_envs
+  (share,) = layout_lib.plan_streams(config, tuple(jax.devices()[:1]))
+  assert share.num_train == config.env.num_envs
   assert layout_lib.check_batch(config, 1) == config.batch_size
 
 

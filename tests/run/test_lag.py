@@ -15,8 +15,8 @@ def _predict(config, placement=placement_lib.SINGLE, num_training=1):
   config = layout.local_config(config, placement)
   lock_step = config.deterministic
   devices = (jax.devices()[0],)
-  plans = layout.plan_streams(config, devices, placement, lock_step)
-  return lag_lib.predict(config, plans, placement, lock_step, num_training, 1)
+  shares = layout.plan_streams(config, devices, placement, lock_step)
+  return lag_lib.predict(config, shares, placement, lock_step, num_training, 1)
 
 
 def _queue(num_envs, batch_size, **changes):

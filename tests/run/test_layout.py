@@ -12,7 +12,7 @@ from seedrl_jax.configs import base, dyna_q_cartpole, r2d2_base, sac_mujoco
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.run import layout as layout_lib
-from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import settings
 from tests import runs
 from tests.configs import test_configs
@@ -85,19 +85,19 @@ def _plans(count, **values):
 
 
 def test_environments_are_divided_evenly():
-  plans = _plans(
+  shares = _plans(
     2, env__num_envs=7, num_eval_envs=3, topology__streams_per_device=2
   )
-  ids = np.concatenate([p.global_env_id for p in plans])
+  ids = np.concatenate([p.global_env_id for p in shares])
   assert sorted(ids) == list(range(10))
-  assert [p.num_train for p in plans] == [2, 2, 2, 1]
-  sizes = [len(p.global_env_id) for p in plans]
+  assert [p.num_train for p in shares] == [2, 2, 2, 1]
+  sizes = [len(p.global_env_id) for p in shares]
   assert max(sizes) - min(sizes) <= 1
-  for plan, size in zip(plans, sizes, strict=True):
-    train, evaluation = np.split(plan.global_env_id, [plan.num_train])
+  for share, size in zip(shares, sizes, strict=True):
+    train, evaluation = np.split(share.global_env_id, [share.num_train])
     assert (train < 7).all() and (evaluation >= 7).all()
-    assert plan.batch_size == size
-  assert [p.device.id for p in plans] == [0, 0, 1, 1]
+    assert share.batch_size == size
+  assert [p.device.id for p in shares] == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -112,22 +112,22 @@ def test_environments_are_divided_evenly():
 def test_half_of_the_environments_step_unless_calls_would_cost_more(
   env_id: str, num_envs: int, batch_size: int
 ):
-  (plan,) = _plans(1, env__id=env_id, env__num_envs=num_envs, num_eval_envs=0)
-  assert plan.batch_size == batch_size
+  (share,) = _plans(1, env__id=env_id, env__num_envs=num_envs, num_eval_envs=0)
+  assert share.batch_size == batch_size
 
 
 def test_lock_step_has_one_stream_of_whole_batches():
-  (plan,) = _plans(
+  (share,) = _plans(
     4, deterministic=True, topology__streams_per_device=2, num_eval_envs=1
   )
-  assert plan.batch_size == len(plan.global_env_id) == 5
+  assert share.batch_size == len(share.global_env_id) == 5
 
 
 def test_actors_get_a_stream_of_each_inference_device():
-  plans = _plans(2, actors__max_envs=5, num_eval_envs=3)
-  assert [p.is_remote for p in plans] == [False, False, True, True]
-  assert [p.device.id for p in plans] == [0, 1, 0, 1]
-  local, remote = plans[:2], plans[2:]
+  shares = _plans(2, actors__max_envs=5, num_eval_envs=3)
+  assert [p.is_remote for p in shares] == [False, False, True, True]
+  assert [p.device.id for p in shares] == [0, 1, 0, 1]
+  local, remote = shares[:2], shares[2:]
   assert [p.global_env_id.tolist() for p in remote] == [[4, 5, 6], [7, 8]]
   assert all(p.num_train == len(p.global_env_id) for p in remote)
   assert [p.batch_size for p in remote] == [3, 2]
@@ -140,11 +140,11 @@ def test_actors_get_a_stream_of_each_inference_device():
 
 @pytest.mark.parametrize('num_eval_envs, count', [(0, 1), (3, 2)])
 def test_actors_may_have_all_that_train(num_eval_envs: int, count: int):
-  plans = _plans(
+  shares = _plans(
     2, env__num_envs=0, actors__max_envs=1, num_eval_envs=num_eval_envs
   )
-  assert [p.num_train for p in plans] == [0, 1][-count:]
-  assert len(plans[0].global_env_id) == (num_eval_envs or 1)
+  assert [p.num_train for p in shares] == [0, 1][-count:]
+  assert len(shares[0].global_env_id) == (num_eval_envs or 1)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_block_width(values, expected):
     replay__max_size=9,
     **values,
   )
-  assert setup_lib.plan(config).block_width == expected
+  assert plan_lib.make_plan(config).block_width == expected
 
 
 def test_hosts_share_out_the_batch_and_have_seeds_of_their_own():

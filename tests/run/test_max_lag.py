@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax.configs import base as base_config
-from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.run import plan as plan_lib
 from tests import runs
 from tests.agents.epochs import keys as epochs_keys
 from tests.patience import PATIENCE, wait_until
@@ -224,15 +224,15 @@ def test_inferences_wait_is_one_for_the_learner(tmp_path):
 def test_a_bound_that_cannot_be_kept_is_refused(values, message):
   config = runs.tiny(**{'learner__max_lag': 1, **values})
   with pytest.raises(ValueError, match=message):
-    setup_lib.plan(config)
+    plan_lib.make_plan(config)
 
 
 @pytest.mark.parametrize('most, size', [(0, 7), (1, 7), (2, 4), (None, 4)])
 def test_unrolls_begin_together_within_a_narrow_bound(most, size):
   config = runs.tiny(env__id='Pong-v5', learner__max_lag=most, num_eval_envs=3)
-  assert setup_lib.plan(config).plans[0].batch_size == size
+  assert plan_lib.make_plan(config).shares[0].batch_size == size
   config.env.batch_size = 2
-  assert setup_lib.plan(config).plans[0].batch_size == 2
+  assert plan_lib.make_plan(config).shares[0].batch_size == 2
 
 
 @pytest.mark.usefixtures('server_python')

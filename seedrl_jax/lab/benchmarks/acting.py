@@ -10,7 +10,7 @@ from seedrl_jax.envs import base as envs
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.lab.benchmarks import environments, timing
 from seedrl_jax.run import parts as parts_lib
-from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import process, threads
 
 _FIRST = int(types.StepType.FIRST)
@@ -23,29 +23,29 @@ _Act = Callable[[], int]
 
 
 def time_envs(
-  setup: setup_lib.Setup, parts: parts_lib.Parts, windows: timing.Windows
+  plan: plan_lib.Plan, parts: parts_lib.Parts, windows: timing.Windows
 ) -> timing.Timing:
   """Times the environments of all streams with random actions."""
   acts = [_act_randomly(worker.stream) for worker in parts.workers]
-  return _time(acts, setup, windows)
+  return _time(acts, plan, windows)
 
 
 def time_with_inference(
-  setup: setup_lib.Setup, parts: parts_lib.Parts, windows: timing.Windows
+  plan: plan_lib.Plan, parts: parts_lib.Parts, windows: timing.Windows
 ) -> timing.Timing:
   """Times environments and inference, which records nothing, of all streams."""
   acts = []
-  for plan, recording in zip(setup.plans, parts.workers, strict=True):
+  for share, recording in zip(plan.shares, parts.workers, strict=True):
     worker = worker_lib.InferenceWorker(
       stream=recording.stream,
       device_step=recording.device_step,
       sink=None,
-      parameters=functools.partial(parts.publisher.latest, plan.device),
-      global_env_id=plan.global_env_id,
+      parameters=functools.partial(parts.publisher.latest, share.device),
+      global_env_id=share.global_env_id,
     )
     worker.compile()
     acts.append(functools.partial(_infer, worker))
-  return _time(acts, setup, windows)
+  return _time(acts, plan, windows)
 
 
 def _act_randomly(stream: envs.EnvStream) -> _Act:
@@ -61,7 +61,7 @@ def _infer(worker: worker_lib.InferenceWorker) -> int:
 
 
 def _time(
-  acts: Sequence[_Act], setup: setup_lib.Setup, windows: timing.Windows
+  acts: Sequence[_Act], plan: plan_lib.Plan, windows: timing.Windows
 ) -> timing.Timing:
   """Times functions that each have a thread, pinned as in a run.
 
@@ -75,7 +75,7 @@ def _time(
     while not group.should_stop():
       steps[i] += acts[i]()
 
-  offset = setup.config.topology.inference_affinity_offset
+  offset = plan.config.topology.inference_affinity_offset
   for i in range(len(acts)):
     core = process.pinned_core(offset, i)
     group.start(f'inference-{i}', functools.partial(run, i), core)
@@ -85,7 +85,7 @@ def _time(
       assert group.failure is not None
       raise group.failure.error
 
-  num_envs = sum(len(plan.global_env_id) for plan in setup.plans)
+  num_envs = sum(len(share.global_env_id) for share in plan.shares)
   try:
     # Threads start, and environments reset, which takes an emulator long.
     wait()

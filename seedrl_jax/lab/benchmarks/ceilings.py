@@ -13,7 +13,7 @@ from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import parts as parts_lib
-from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import threads
 
 _JOIN_SECONDS = 60.0
@@ -106,13 +106,13 @@ def measure(
   windows: timing.Windows,
 ) -> Ceilings:
   """Measures every stage of a run; for `streams` see `build.build`."""
-  setup = setup_lib.plan(config)
-  state = setup_lib.initial_state(setup)
-  parts = parts_lib.open_parts(setup, state, streams=streams)
+  plan = plan_lib.make_plan(config)
+  state = plan_lib.initial_state(plan)
+  parts = parts_lib.open_parts(plan, state, streams=streams)
   with contextlib.closing(parts):
     return Ceilings(
-      env=acting.time_envs(setup, parts, windows),
-      env_and_inference=acting.time_with_inference(setup, parts, windows),
+      env=acting.time_envs(plan, parts, windows),
+      env_and_inference=acting.time_with_inference(plan, parts, windows),
       inference=_inference(parts, windows),
       batch_size=parts.workers[0].stream.batch_size,
       update=_update(config, parts, windows),

@@ -76,9 +76,9 @@ def free_streams(config: ml_collections.ConfigDict) -> parts_lib.MakeStream:
   """Returns a maker of free streams with the configured shapes."""
   spec = factory.make_spec(config.env)._replace(name='free')
 
-  def make(index: int, plan: layout_lib.StreamPlan) -> FreeStream:
+  def make(index: int, share: layout_lib.StreamShare) -> FreeStream:
     del index
-    return FreeStream(spec, len(plan.global_env_id), plan.batch_size)
+    return FreeStream(spec, len(share.global_env_id), share.batch_size)
 
   return make
 

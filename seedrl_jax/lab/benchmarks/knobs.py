@@ -12,7 +12,7 @@ from seedrl_jax.lab.benchmarks import ceilings
 from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.networks import observations
 from seedrl_jax.run import layout
-from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.run import plan as plan_lib
 
 # New values of a configuration, by dotted key.
 Changes = Mapping[str, Any]
@@ -61,16 +61,16 @@ class Run(NamedTuple):
     return num_envs, layout.inference_batch_size(self.config, num_envs)
 
 
-def describe_run(setup: setup_lib.Setup, timed: ceilings.Ceilings) -> Run:
+def describe_run(plan: plan_lib.Plan, timed: ceilings.Ceilings) -> Run:
   """Returns a run before any change, by the timings of its stages."""
-  leaves = observations.read_leaves(setup.config.network, setup.env_spec)
+  leaves = observations.read_leaves(plan.config.network, plan.env_spec)
   return Run(
-    setup.config,
-    setup.config.env.num_envs,
-    setup.topology,
+    plan.config,
+    plan.config.env.num_envs,
+    plan.topology,
     sorted(os.sched_getaffinity(0)),
     timed.inference.median,
-    timed.update.median / len(setup.topology.training),
+    timed.update.median / len(plan.topology.training),
     any(len(leaf.shape) == 3 for leaf in leaves),
   )
 

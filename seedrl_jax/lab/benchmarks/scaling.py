@@ -29,8 +29,8 @@ from seedrl_jax.lab.benchmarks import environments
 from seedrl_jax.learner import update as update_lib
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.run import reporting
-from seedrl_jax.run import setup as setup_lib
 from seedrl_jax.runtime import process, report
 
 # Training devices per inference device, as by default with four devices.
@@ -154,11 +154,11 @@ def _time(
   coordinator: coordinator_lib.Coordinator,
   turns: int,
 ) -> Iterator[Turn]:
-  setup = setup_lib.plan(config, coordinator.placement())
+  plan = plan_lib.make_plan(config, coordinator.placement())
   # Hosts have seeds of their own.
-  _, state = coordinator.share({}, setup_lib.initial_state(setup))
+  _, state = coordinator.share({}, plan_lib.initial_state(plan))
   streams = environments.free_streams(config)
-  parts = parts_lib.open_parts(setup, state, streams=streams)
+  parts = parts_lib.open_parts(plan, state, streams=streams)
   figures = reporting.RunCounters(config, parts, report.RunRecord())
   with contextlib.closing(parts):
     alone = _make_alone(parts)

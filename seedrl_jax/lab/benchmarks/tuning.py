@@ -19,7 +19,7 @@ from seedrl_jax.lab.benchmarks import knobs as knobs_lib
 from seedrl_jax.lab.benchmarks import turns as turns_lib
 from seedrl_jax.lab.benchmarks.knobs import Changes
 from seedrl_jax.lab.benchmarks.turns import Window
-from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.run import system
 from seedrl_jax.runtime import steal
 
@@ -219,12 +219,12 @@ def tune(
     return turns_lib.open_run(_changed(config, changes), window_seconds)
 
   with contextlib.closing(Search(open_run, seconds, say)) as search:
-    rate, setup = search.rate(), setup_lib.plan(config)
+    rate, plan = search.rate(), plan_lib.make_plan(config)
     stages = timing.Windows(_WINDOWS, window_seconds / 2)
     timed = ceilings.measure(config, None, stages)
-    resources = timed.resources(setup.topology)
+    resources = timed.resources(plan.topology)
     say(describe(rate, resources))
-    run = knobs_lib.describe_run(setup, timed)
+    run = knobs_lib.describe_run(plan, timed)
 
     def propose(knob: knobs_lib.Knob, best: Changes) -> Sequence[Changes]:
       return knob.propose(run._replace(config=_changed(config, best)))

@@ -17,7 +17,7 @@ from seedrl_jax.lab.benchmarks import acting, ceilings, timing
 from seedrl_jax.lab.planning import programs as programs_lib
 from seedrl_jax.lab.planning import targets
 from seedrl_jax.run import parts as parts_lib
-from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.run import plan as plan_lib
 
 
 class Bound(NamedTuple):
@@ -97,12 +97,12 @@ def bound(compiled: programs_lib.Compiled, device: targets.Device) -> Bound:
 
 
 def splits(
-  setup: setup_lib.Setup,
+  run_plan: plan_lib.Plan,
   compiled: Sequence[programs_lib.Compiled],
   device: targets.Device,
 ) -> list[Split]:
   """Returns the ceilings of every split that the batch divides over."""
-  topology = setup.topology
+  topology = run_plan.topology
   count = len(topology.training)
   update = [
     (c.calls, bound(c, device))
@@ -115,9 +115,9 @@ def splits(
   )
   size = int(act.name.rpartition(' ')[2])
   per_device = size / bound(act, device).seconds
-  steps = ceilings.steps_per_update(setup.config)
+  steps = ceilings.steps_per_update(run_plan.config)
   all_splits = []
-  for inference, training in _pairs(setup):
+  for inference, training in _pairs(run_plan):
     share = count / training
     updates = 1 / sum(n * b.of_share(share).seconds for n, b in update)
     all_splits.append(
@@ -133,9 +133,9 @@ def splits(
   return all_splits
 
 
-def _pairs(setup: setup_lib.Setup) -> Iterator[tuple[int, int]]:
+def _pairs(run_plan: plan_lib.Plan) -> Iterator[tuple[int, int]]:
   """Yields numbers of inference and training devices; 0 shares the only one."""
-  topology, config = setup.topology, setup.config
+  topology, config = run_plan.topology, run_plan.config
   if topology.shared:
     yield 0, 1
     return
@@ -181,10 +181,10 @@ def time_envs(
     # Nothing is stored.
     config.replay.max_size = 2 * config.batch_size
     config.replay.min_size = 1
-  setup = setup_lib.plan(config)
-  parts = parts_lib.open_parts(setup, setup_lib.initial_state(setup))
+  run_plan = plan_lib.make_plan(config)
+  parts = parts_lib.open_parts(run_plan, plan_lib.initial_state(run_plan))
   try:
-    return acting.time_envs(setup, parts, windows)
+    return acting.time_envs(run_plan, parts, windows)
   finally:
     parts.close()
 

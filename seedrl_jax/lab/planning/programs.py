@@ -16,7 +16,7 @@ from seedrl_jax.lab.planning import flops as flops_lib
 from seedrl_jax.lab.planning import hlo
 from seedrl_jax.learner import update
 from seedrl_jax.run import layout
-from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.run import plan as plan_lib
 
 # Prefixes of the names of programs.
 ACT, UPDATE, PUBLISH = 'act', 'update', 'publish'
@@ -48,26 +48,26 @@ class Compiled(NamedTuple):
   donated: tuple[int, int] | None
 
 
-def list_programs(setup: setup_lib.Setup) -> Iterator[update.Program]:
-  """Yields the programs of a run on the devices of `setup`.
+def list_programs(plan: plan_lib.Plan) -> Iterator[update.Program]:
+  """Yields the programs of a run on the devices of `plan`.
 
   The initial state is not among them, as the host's CPU computes it.
   """
-  agent = setup.agent
+  agent = plan.agent
   step: Any = jax.ShapeDtypeStruct((), jnp.int32)
   key: Any = jax.ShapeDtypeStruct((2,), jnp.uint32)
   state = update.LearnerState(agent.state_shapes(), step, key)
-  unroll = setup_lib.unroll_spec(setup)
-  batch = specs.blank_batch(unroll, setup.batch_width)
-  devices = setup.updater.devices
+  unroll = plan_lib.unroll_spec(plan)
+  batch = specs.blank_batch(unroll, plan.batch_width)
+  devices = plan.updater.devices
   count = len(devices)
   yield from update.PmapStep(agent, devices).programs(
     _leading(count, state), _leading(count, batch)
   )
-  device = setup.topology.inference[0]
-  yield from _inference_programs(setup, device)
+  device = plan.topology.inference[0]
+  yield from _inference_programs(plan, device)
   if agent.initial_priorities is not None:
-    block = specs.blank_batch(unroll, setup.block_width).unroll.steps
+    block = specs.blank_batch(unroll, plan.block_width).unroll.steps
     steps = _on(device, types.without_observation(block))
     yield update.Program(
       'initial priorities', jax.jit(agent.initial_priorities), (steps,)
@@ -75,20 +75,20 @@ def list_programs(setup: setup_lib.Setup) -> Iterator[update.Program]:
 
 
 def _inference_programs(
-  setup: setup_lib.Setup, device: jax.Device
+  plan: plan_lib.Plan, device: jax.Device
 ) -> Iterator[update.Program]:
-  agent, spec = setup.agent, setup.env_spec.stream
+  agent, spec = plan.agent, plan.env_spec.stream
   header = specs.Packing(specs.header_spec(spec.action))
   output = specs.output_spec(agent, spec, agent.params_shapes())
   programs = device_step.make_programs(
     agent, header, specs.Packing(output), device.platform
   )
-  plans = [plan for plan in setup.plans if plan.device == device]
-  rows = max(len(plan.global_env_id) for plan in plans) + 1
+  shares = [share for share in plan.shares if share.device == device]
+  rows = max(len(share.global_env_id) for share in shares) + 1
   core = functools.partial(_shapes_of, agent.initial_core, device)
   table = core(rows)
   has_core = bool(jax.tree.leaves(table))
-  sizes = _batch_sizes(plans)
+  sizes = _batch_sizes(shares)
   for size in sizes:
     shapes = (
       _on(device, agent.params_shapes()),
@@ -107,17 +107,17 @@ def _inference_programs(
   if has_core:
     rows_taken = (core(sizes[-1]), _array(device, (sizes[-1],), jnp.int32))
     yield update.Program(f'take core {sizes[-1]}', programs.take, rows_taken)
-  if has_core and setup.config.learner.max_lag is not None:
+  if has_core and plan.config.learner.max_lag is not None:
     head = _array(device, (sizes[-1], header.width), jnp.int32)
     restored = (table, head, core(sizes[-1]))
     yield update.Program(f'restore {sizes[-1]}', programs.restore, restored, 0)
 
 
-def _batch_sizes(plans: Sequence[layout.StreamPlan]) -> tuple[int, ...]:
+def _batch_sizes(shares: Sequence[layout.StreamShare]) -> tuple[int, ...]:
   """Returns the batch sizes that streams compile, of all devices alike."""
-  largest = max(plan.batch_size for plan in plans)
+  largest = max(share.batch_size for share in shares)
   # Local environments come in batches of one size.
-  varies = any(plan.is_remote for plan in plans)
+  varies = any(share.is_remote for share in shares)
   return device_step.batch_buckets(1 if varies else largest, largest)
 
 
@@ -186,22 +186,22 @@ def _jaxpr(function: Any, shapes: tuple[Any, ...]) -> core.Jaxpr:
   return jax.make_jaxpr(function)(*shapes).jaxpr
 
 
-def compile_all(setup: setup_lib.Setup) -> Iterator[Compiled]:
+def compile_all(plan: plan_lib.Plan) -> Iterator[Compiled]:
   """Compiles the programs of a run one after the other, publishing last."""
-  count = len(setup.updater.devices)
-  platform = setup.updater.devices[0].platform
-  for program in list_programs(setup):
+  count = len(plan.updater.devices)
+  platform = plan.updater.devices[0].platform
+  for program in list_programs(plan):
     is_update = program.name.startswith(UPDATE)
     yield compile_program(program, count if is_update else 1, platform)
-  yield _publishing(setup)
+  yield _publishing(plan)
 
 
-def _publishing(setup: setup_lib.Setup) -> Compiled:
+def _publishing(plan: plan_lib.Plan) -> Compiled:
   """Returns the copy of acting parameters to an inference device.
 
   It is no program: the bytes are read once and written once.
   """
-  size = _bytes(setup.agent.params_shapes())
+  size = _bytes(plan.agent.params_shapes())
   traffic = hlo.Traffic(2 * size, 1, {'copy': 2 * size})
   return Compiled(PUBLISH, 1, 0.0, 0, 0, traffic, size, 0, None)
 

@@ -6,7 +6,7 @@ from typing import Any
 from seedrl_jax.lab import tables
 from seedrl_jax.lab.planning import bounds, targets
 from seedrl_jax.lab.planning import programs as programs_lib
-from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.run import plan as plan_lib
 
 # Bytes in a table's unit.
 _MEGA, _GIGA = 1e6, 1e9
@@ -62,14 +62,14 @@ def split_row(split: bounds.Split, action_repeat: int) -> tables.Row:
 
 def as_json(
   target: targets.Target,
-  setup: setup_lib.Setup,
+  plan: plan_lib.Plan,
   compiled: Sequence[programs_lib.Compiled],
 ) -> dict[str, Any]:
   """Returns all figures, in bytes, seconds and environment steps."""
   device = target.device
   return {
     'target': str(target),
-    'action_repeat': setup.env_spec.action_repeat,
+    'action_repeat': plan.env_spec.action_repeat,
     'programs': [
       c._asdict()
       | {
@@ -80,22 +80,22 @@ def as_json(
     ],
     'splits': [
       split._asdict() | {'steps': split.steps, 'limit': split.limit}
-      for split in bounds.splits(setup, compiled, device)
+      for split in bounds.splits(plan, compiled, device)
     ],
   }
 
 
 def print_all(
   target: targets.Target,
-  setup: setup_lib.Setup,
+  plan: plan_lib.Plan,
   compiled: Iterable[programs_lib.Compiled],
   num_largest: int,
 ) -> None:
   """Prints each program as soon as it is compiled, then the run's ceilings."""
-  device, env_spec = target.device, setup.env_spec
+  device, env_spec = target.device, plan.env_spec
   print(
-    f'\n{setup.config.agent} in {env_spec.env_id} on {target}: '
-    f'{setup.topology.describe()}. Each has {device.flops / 1e12:,.0f} '
+    f'\n{plan.config.agent} in {env_spec.env_id} on {target}: '
+    f'{plan.topology.describe()}. Each has {device.flops / 1e12:,.0f} '
     f'TFLOP/s in bfloat16 and {device.flops32 / 1e12:g} in float32 at '
     f"JAX's default precision, {device.bandwidth / _GIGA:,.0f} GB/s and "
     f'{device.memory / _GIGA:,.0f} GB; an operation is estimated to take '
@@ -113,7 +113,7 @@ def print_all(
   for c in done:
     if num_largest and c.seconds:
       _print_largest(c, num_largest)
-  splits = bounds.splits(setup, done, device)
+  splits = bounds.splits(plan, done, device)
   tables.show(split_row(x, env_spec.action_repeat) for x in splits)
   if not all(x.exact for x in splits):
     print('* scaled from the compiled split')

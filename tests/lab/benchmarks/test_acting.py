@@ -8,7 +8,7 @@ import pytest
 from seedrl_jax.lab.benchmarks import acting, environments, timing
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import parts as parts_lib
-from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import threads
 from tests import runs
 from tests.patience import PATIENCE
@@ -33,28 +33,28 @@ class _Stream(environments.FreeStream):
 
 @contextlib.contextmanager
 def _opened(**kwargs):
-  """Yields setup, parts and streams: one each of two inference cores."""
+  """Yields plan, parts and streams: one each of two inference cores."""
   config = runs.tiny(
     topology__max_devices=4, topology__inference_to_training='1:1'
   )
   spec = environments.factory.make_spec(config.env)
   streams = []
 
-  def make(index, plan):
+  def make(index, share):
     del index
-    streams.append(_Stream(spec, len(plan.global_env_id), 1, **kwargs))
+    streams.append(_Stream(spec, len(share.global_env_id), 1, **kwargs))
     return streams[-1]
 
-  setup = setup_lib.plan(config)
-  state = setup_lib.initial_state(setup)
-  parts = parts_lib.open_parts(setup, state, streams=make)
+  plan = plan_lib.make_plan(config)
+  state = plan_lib.initial_state(plan)
+  parts = parts_lib.open_parts(plan, state, streams=make)
   with contextlib.closing(parts):
-    yield setup, parts, streams
+    yield plan, parts, streams
 
 
 @pytest.mark.parametrize('time', [acting.time_envs, acting.time_with_inference])
 def test_drives_all_streams_at_once_and_stores_nothing(monkeypatch, time):
-  with _opened() as (setup, parts, streams):
+  with _opened() as (plan, parts, streams):
     waits = []
 
     def wait(group, seconds):
@@ -73,11 +73,11 @@ def test_drives_all_streams_at_once_and_stores_nothing(monkeypatch, time):
     original = timing.watch
     monkeypatch.setattr(timing, 'watch', watch)
     monkeypatch.setattr(threads.ThreadGroup, 'wait', wait)
-    timed = time(setup, parts, _WINDOWS)
+    timed = time(plan, parts, _WINDOWS)
     assert 0 < timed.minimum <= timed.median
     assert waits == [0.01] * 2
     assert len(streams) == 2
-    assert {p.device for p in setup.plans} == set(setup.topology.inference)
+    assert {p.device for p in plan.shares} == set(plan.topology.inference)
     assert parts.store.info()[table_configs.TABLE].inserts == 0
     assert not any(worker.counters.batches for worker in parts.workers)
 
@@ -91,7 +91,7 @@ def test_resets_are_no_steps():
 
 def test_failure_of_a_stream_is_raised():
   with (
-    _opened(breaks=True) as (setup, parts, _),
+    _opened(breaks=True) as (plan, parts, _),
     pytest.raises(OSError, match='The toy is broken'),
   ):
-    acting.time_envs(setup, parts, timing.Windows(2, PATIENCE))
+    acting.time_envs(plan, parts, timing.Windows(2, PATIENCE))

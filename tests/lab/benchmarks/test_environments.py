@@ -14,13 +14,13 @@ from tests import runs
 
 
 def _make(config):
-  plan = layout_lib.StreamPlan(
+  share = layout_lib.StreamShare(
     device=jax.devices()[0],
     num_train=4,
     global_env_id=np.arange(4, dtype=np.int32),
     batch_size=2,
   )
-  return environments.free_streams(config)(0, plan)
+  return environments.free_streams(config)(0, share)
 
 
 def test_groups_take_turns_and_episodes_have_a_first_and_a_last_step():

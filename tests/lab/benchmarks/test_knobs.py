@@ -94,8 +94,8 @@ def test_proposals_are_new_values_that_a_configuration_may_have(config):
       layout.check(changed, base.allowed(changed))
       assert changed.to_dict() != config.to_dict()
       (device,) = devices = (object(),)
-      for plan in layout.plan_streams(changed, devices):
-        assert plan.device is device
+      for share in layout.plan_streams(changed, devices):
+        assert share.device is device
 
 
 def test_proposals_for_cartpole():

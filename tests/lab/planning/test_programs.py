@@ -9,12 +9,12 @@ import pytest
 from seedrl_jax.agents import base as agents
 from seedrl_jax.configs import r2d2_cartpole, vtrace_atari, vtrace_cartpole
 from seedrl_jax.lab.planning import bounds, hlo, programs, report, targets
-from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.run import plan as plan_lib
 
 _TARGET = targets.Target('v5e', (2, 2))
 
 
-def _setup(config, num_devices=4, **changes):
+def _plan(config, num_devices=4, **changes):
   config = config.get_config()
   config.num_eval_envs = 0
   config.env.num_envs, config.batch_size = 4, 12
@@ -22,16 +22,16 @@ def _setup(config, num_devices=4, **changes):
   for key, value in changes.items():
     section, _, name = key.partition('__')
     config[section][name] = value
-  return setup_lib.plan(config, devices=jax.devices()[:num_devices])
+  return plan_lib.make_plan(config, devices=jax.devices()[:num_devices])
 
 
-def _compile(setup):
-  return {c.name: c for c in programs.compile_all(setup)}
+def _compile(plan):
+  return {c.name: c for c in programs.compile_all(plan)}
 
 
 def test_programs_of_a_run_with_a_queue():
-  setup = _setup(vtrace_cartpole)
-  found = _compile(setup)
+  plan = _plan(vtrace_cartpole)
+  found = _compile(plan)
   assert list(found) == ['update', 'act 4', 'publish']
   update = found['update']
   # Two layers of 64 units for policy and value, forwards and twice backwards.
@@ -45,8 +45,8 @@ def test_programs_of_a_run_with_a_queue():
 
 
 def test_programs_of_a_run_with_a_replay_and_a_core():
-  setup = _setup(r2d2_cartpole, actors__max_envs=4)
-  found = _compile(setup)
+  plan = _plan(r2d2_cartpole, actors__max_envs=4)
+  found = _compile(plan)
   assert {'update', 'act 1', 'act 2', 'act 4', 'take core 4'} < set(found)
   assert 'initial priorities' in found
   taken, meant = found['act 4'].donated
@@ -54,8 +54,8 @@ def test_programs_of_a_run_with_a_replay_and_a_core():
 
 
 def test_pieces_of_an_update_count_as_often_as_they_are_called():
-  whole = _compile(_setup(vtrace_cartpole, 1))['update']
-  pieces = _compile(_setup(vtrace_cartpole, 1, learner__micro_batches=3))
+  whole = _compile(_plan(vtrace_cartpole, 1))['update']
+  pieces = _compile(_plan(vtrace_cartpole, 1, learner__micro_batches=3))
   names = [name for name in pieces if name.startswith('update')]
   assert names == ['update: cut', 'update: accumulate', 'update: finish']
   assert pieces['update: accumulate'].calls == 3
@@ -63,10 +63,10 @@ def test_pieces_of_an_update_count_as_often_as_they_are_called():
 
 
 def test_a_torso_works_in_chunks_on_tpus_only():
-  setup = _setup(vtrace_atari, 1, network__tpu_chunk=1)
-  update = next(iter(programs.list_programs(setup)))
+  plan = _plan(vtrace_atari, 1, network__tpu_chunk=1)
+  update = next(iter(programs.list_programs(plan)))
   assert 'remat' not in str(jax.make_jaxpr(update.function)(*update.shapes))
-  agent = agents.load_agent(setup.config, setup.env_spec)
+  agent = agents.load_agent(plan.config, plan.env_spec)
   _, batch, progress = update.shapes
   batch = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), batch
@@ -79,10 +79,10 @@ def test_a_torso_works_in_chunks_on_tpus_only():
 
 
 def test_ceilings_of_each_split_that_divides_the_batch():
-  setup = _setup(vtrace_cartpole)
-  compiled = list(programs.compile_all(setup))
+  plan = _plan(vtrace_cartpole)
+  compiled = list(programs.compile_all(plan))
   device = _TARGET.device
-  splits = bounds.splits(setup, compiled, device)
+  splits = bounds.splits(plan, compiled, device)
   assert [(s.inference, s.training) for s in splits] == [(3, 1), (2, 2), (1, 3)]
   assert [s.exact for s in splits] == [False, False, True]
   exact = splits[-1]
@@ -94,7 +94,7 @@ def test_ceilings_of_each_split_that_divides_the_batch():
   # Operations bind: a third of the devices needs as many for an update.
   assert splits[0].learning == pytest.approx(exact.learning)
   assert splits[0].acting == pytest.approx(3 * exact.acting)
-  text = json.dumps(report.as_json(_TARGET, setup, compiled))
+  text = json.dumps(report.as_json(_TARGET, plan, compiled))
   assert json.loads(text)['programs'][0]['flops'] == compiled[0].flops
 
 
@@ -128,16 +128,16 @@ def test_a_smaller_share_of_the_batch_takes_as_many_operations():
 
 
 def test_one_device_takes_turns():
-  setup = _setup(vtrace_cartpole, 1)
-  compiled = list(programs.compile_all(setup))
-  (split,) = bounds.splits(setup, compiled, _TARGET.device)
+  plan = _plan(vtrace_cartpole, 1)
+  compiled = list(programs.compile_all(plan))
+  (split,) = bounds.splits(plan, compiled, _TARGET.device)
   assert split.limit == 'both'
   assert 1 / split.steps == pytest.approx(1 / split.learning + 1 / split.acting)
 
 
 def test_report_names_what_moves_most_and_says_that_it_bounds(capsys):
-  setup = _setup(vtrace_cartpole)
-  report.print_all(_TARGET, setup, programs.compile_all(setup), 2)
+  plan = _plan(vtrace_cartpole)
+  report.print_all(_TARGET, plan, programs.compile_all(plan), 2)
   printed = capsys.readouterr().out
   assert '| act 4 |' in printed
   assert 'update moves most in' in printed

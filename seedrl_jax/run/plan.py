@@ -21,11 +21,11 @@ from seedrl_jax.run import layout as layout_lib
 
 
 @dataclasses.dataclass(frozen=True)
-class Setup:
+class Plan:
   """What a run computes with and how large it is; nothing here is open.
 
   Attributes:
-    config: of this process, as `topology` and `plans`.
+    config: of this process, as `topology` and `shares`.
     lock_step: whether acting and learning take turns in one thread.
     env_spec: of all processes, as `updater`.
     tables: rules of the store's tables, the unrolls' first.
@@ -39,7 +39,7 @@ class Setup:
   lock_step: bool
   env_spec: types.EnvSpec
   topology: topology.Topology
-  plans: list[layout_lib.StreamPlan]
+  shares: list[layout_lib.StreamShare]
   agent: agents.Agent
   updater: update.Updater
   tables: Sequence[table_configs.TableConfig]
@@ -48,11 +48,11 @@ class Setup:
   block_width: int
 
 
-def plan(
+def make_plan(
   config: ml_collections.ConfigDict,
   placement: placement_lib.Placement = placement_lib.SINGLE,
   devices: Sequence[jax.Device] = (),
-) -> Setup:
+) -> Plan:
   """Works out a process's share of a run; raises `ValueError` naming a flag.
 
   `devices` take the place of JAX's, if `placement` has none.
@@ -73,7 +73,7 @@ def plan(
   if mixing.is_configured(config):
     # Raises before anything is opened.
     mixing.demonstrations_per_block(local_config, len(split.training))
-  plans = layout_lib.plan_streams(
+  shares = layout_lib.plan_streams(
     local_config, split.inference, placement, lock_step
   )
   agent = agents.load_agent(
@@ -81,23 +81,23 @@ def plan(
   )
   agent.check_share(batch_width)
   tables = mixing.run_tables(local_config, lock_step)
-  num_envs = min((x.num_train for x in plans if x.num_train), default=1)
+  num_envs = min((x.num_train for x in shares if x.num_train), default=1)
   block_width = tables[0].writer_width(batch_width, num_envs, lock_step)
-  layout_lib.check_max_lag(local_config, plans, block_width)
-  return Setup(
+  layout_lib.check_max_lag(local_config, shares, block_width)
+  return Plan(
     config=local_config,
     placement=placement,
     lock_step=lock_step,
     env_spec=env_spec,
     topology=split,
-    plans=plans,
+    shares=shares,
     agent=agent,
     updater=update.Updater(
       agent, training, placement.make_step(agent, training)
     ),
     tables=tables,
     keys=jax.random.split(
-      jax.random.PRNGKey(local_config.seed), len(plans) + 1
+      jax.random.PRNGKey(local_config.seed), len(shares) + 1
     ),
     batch_width=batch_width,
     block_width=block_width,
@@ -117,17 +117,17 @@ def _agent_config(
   return config
 
 
-def initial_state(setup: Setup) -> update.LearnerState:
+def initial_state(plan: Plan) -> update.LearnerState:
   """Returns the learner's state before the first update."""
-  return update.initial_state(setup.agent, setup.keys[0])
+  return update.initial_state(plan.agent, plan.keys[0])
 
 
-def unroll_spec(setup: Setup) -> types.Unroll:
+def unroll_spec(plan: Plan) -> types.Unroll:
   """Returns the `ArraySpec`s of a stored unroll."""
-  agent, env_spec = setup.agent, setup.env_spec
+  agent, env_spec = plan.agent, plan.env_spec
   return specs.unroll_spec(
     env_spec.stream,
-    agent.num_transitions(setup.config.unroll_length),
+    agent.num_transitions(plan.config.unroll_length),
     specs.output_spec(agent, env_spec.stream, agent.params_shapes()),
     specs.core_spec(agent),
   )

@@ -11,7 +11,7 @@ from seedrl_jax.configs import (
   sac_pendulum,
 )
 from seedrl_jax.run import parts as parts_lib
-from seedrl_jax.run import setup as setup_lib
+from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import workdir
 from seedrl_jax.workers import coordinator
 from tests import runs
@@ -103,26 +103,26 @@ def test_agents_refuse_a_share_that_they_cannot_cut(
     'a batch.'
   )
   with pytest.raises(ValueError, match=f'^{re.escape(sentence)}$'):
-    setup_lib.plan(config)
+    plan_lib.make_plan(config)
 
 
 def test_advantages_are_not_normalised_alone():
   config = runs.tiny(ppo_cartpole.get_config, minibatches=20)
   with pytest.raises(ValueError, match=r'minibatches=20: .*=batch\.$'):
-    setup_lib.plan(config)
+    plan_lib.make_plan(config)
   config.loss.normalize_advantages = 'batch'
-  setup_lib.plan(config)
+  plan_lib.make_plan(config)
 
 
 def test_streams_of_later_starts_have_other_seeds(monkeypatch):
   seeds = []
-  make = setup_lib.env_factory.make_stream
+  make = plan_lib.env_factory.make_stream
 
   def make_stream(section, seed, **kwargs):
     seeds.append(seed)
     return make(section, seed=seed, **kwargs)
 
-  monkeypatch.setattr(setup_lib.env_factory, 'make_stream', make_stream)
+  monkeypatch.setattr(plan_lib.env_factory, 'make_stream', make_stream)
   # There may be fewer streams than in an earlier start.
   for starts, count in (0, 3), (1, 1), (1, 1), (2, 2):
     config = runs.tiny(topology__streams_per_device=count)
@@ -142,7 +142,7 @@ def test_the_last_worker_trains_the_model(tmp_path):
     for i in range(3)
   ]
   losses = [
-    setup_lib.plan(config, worker.placement()).agent.trainer.loss
+    plan_lib.make_plan(config, worker.placement()).agent.trainer.loss
     for worker in workers
   ]
   roles = [loss.config.planning.role for loss in losses]
