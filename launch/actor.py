@@ -88,8 +88,8 @@ def _say(line: str) -> None:
 
 def _make_groups() -> list[Any]:
   """Makes the flags' `actor.EnvGroup`s; raises ValueError if impossible."""
-  from seedrl_jax.actors import addresses, credentials
   from seedrl_jax.actors.actor_side import actor
+  from seedrl_jax.net import addresses, credentials
 
   options = actor.GroupOptions(
     address=addresses.parse('--learner', _LEARNER.value),

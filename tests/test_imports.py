@@ -14,13 +14,14 @@ _PACKAGE = 'seedrl_jax'
 _MAY_IMPORT = {
   'types': set(),
   'runtime': {'types'},
+  'net': {'runtime', 'types'},
   'envs': {'runtime', 'types'},
   'networks': {'runtime', 'types'},
   'agents': {'networks', 'runtime', 'types'},
   'replay': {'runtime', 'types'},
   'inference': {'agents', 'envs', 'replay', 'types'},
-  'actors': {'configs', 'envs', 'runtime', 'types'},
-  'engines': {'actors', 'runtime'},
+  'actors': {'configs', 'envs', 'net', 'runtime', 'types'},
+  'engines': {'net', 'runtime'},
   'learner': {'agents', 'replay', 'types'},
   'hosts': {'agents', 'learner', 'replay', 'runtime', 'types'},
   'workers': {'agents', 'hosts', 'learner', 'replay', 'runtime', 'types'},
@@ -49,7 +50,7 @@ _IN_CONFIGS = r'seedrl_jax\.([\w.]+\.keys|runtime\.\w+|configs(\.\w+)+)'
 # Tables of keys, which are no part of their rooms, and what they may import.
 _KEYS = r'seedrl_jax\.[\w.]+\.(keys|\w+_config)$'
 _IN_KEYS = r'seedrl_jax\.(agents\.\w+_config|agents\.\w+\.keys|runtime(\.\w+)+)'
-_WITHOUT_JAX = ('types', 'envs', 'replay', 'actors')
+_WITHOUT_JAX = ('types', 'net', 'envs', 'replay', 'actors')
 # Exceptions among the files of these rooms, and what else they may import.
 _WITH_JAX = {
   'local_inference.py': {'agents', 'inference', 'replay'},

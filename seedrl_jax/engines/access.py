@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import ml_collections
 
-from seedrl_jax.actors import addresses, credentials
+from seedrl_jax.net import addresses, credentials
 
 
 class Access(NamedTuple):

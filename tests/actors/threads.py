@@ -5,8 +5,8 @@ import functools
 import threading
 from collections.abc import Iterator, Sequence
 
-from seedrl_jax.actors import addresses, credentials
 from seedrl_jax.actors.actor_side import actor, local_inference
+from seedrl_jax.net import addresses, credentials
 from seedrl_jax.run import system
 
 

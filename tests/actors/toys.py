@@ -10,17 +10,12 @@ import grpc
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import (
-  addresses,
-  credentials,
-  handshake,
-  local_messages,
-  wire,
-)
+from seedrl_jax.actors import handshake, local_messages, wire
 from seedrl_jax.actors.actor_side import actor
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import base
+from seedrl_jax.net import addresses, credentials
 from tests.patience import wait_until
 
 SPEC = types.StreamSpec(

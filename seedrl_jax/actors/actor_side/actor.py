@@ -9,13 +9,7 @@ from typing import Any, NamedTuple
 import grpc
 import numpy as np
 
-from seedrl_jax.actors import (
-  addresses,
-  credentials,
-  handshake,
-  local_messages,
-  wire,
-)
+from seedrl_jax.actors import handshake, local_messages, wire
 from seedrl_jax.actors.actor_side.connection import (
   ActorError,
   IncompatibleLearner,
@@ -23,6 +17,7 @@ from seedrl_jax.actors.actor_side.connection import (
   PeerLost,
 )
 from seedrl_jax.envs import base, factory, trust
+from seedrl_jax.net import addresses, credentials
 
 # Seconds of the first and the longest wait between two attempts.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0

@@ -6,7 +6,8 @@ from typing import Any
 
 import grpc
 
-from seedrl_jax.actors import addresses, credentials, wire
+from seedrl_jax.actors import wire
+from seedrl_jax.net import addresses, credentials
 
 _CONNECT_SECONDS = 10.0
 _KEEPALIVE_MS = 20_000

@@ -12,7 +12,7 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, credentials, handshake, local_messages
+from seedrl_jax.actors import handshake, local_messages
 from seedrl_jax.actors.actor_side.connection import (
   IncompatibleLearner,
   PeerLost,
@@ -23,6 +23,7 @@ from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import specs
 from seedrl_jax.inference import worker as worker_lib
+from seedrl_jax.net import addresses, credentials
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.reverb import errors

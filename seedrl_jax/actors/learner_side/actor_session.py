@@ -12,9 +12,10 @@ import logging
 import grpc
 import numpy as np
 
-from seedrl_jax.actors import credentials, handshake, local_messages, wire
+from seedrl_jax.actors import handshake, local_messages, wire
 from seedrl_jax.actors.learner_side import slot_allocator
 from seedrl_jax.actors.learner_side.slot_allocator import StreamRefused
+from seedrl_jax.net import credentials
 
 # Seconds for the first message.
 _HELLO_SECONDS = 10.0

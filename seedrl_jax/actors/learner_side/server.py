@@ -12,18 +12,13 @@ import grpc
 import ml_collections
 
 from seedrl_jax import types
-from seedrl_jax.actors import (
-  addresses,
-  credentials,
-  handshake,
-  local_messages,
-  wire,
-)
+from seedrl_jax.actors import handshake, local_messages, wire
 from seedrl_jax.actors.learner_side import (
   actor_session,
   remote_stream,
   slot_allocator,
 )
+from seedrl_jax.net import addresses, credentials
 
 # Seconds for streams to end once they need nothing more from their actors.
 _END_SECONDS = 3.0

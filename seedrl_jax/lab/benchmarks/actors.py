@@ -18,11 +18,12 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, credentials, handshake, wire
+from seedrl_jax.actors import handshake, wire
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.envs import base, factory
 from seedrl_jax.lab import launching, tables
 from seedrl_jax.lab.benchmarks import environments, timing
+from seedrl_jax.net import addresses, credentials
 
 TRANSPORTS = ('unix', 'tcp')
 

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, handshake, local_messages
+from seedrl_jax.actors import handshake, local_messages
 from seedrl_jax.actors.actor_side import actor
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import base, env_thread, factory, trust
+from seedrl_jax.net import addresses
 from tests import runs
 from tests.actors import toys
 from tests.patience import wait_until

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.actors import addresses, credentials, handshake
+from seedrl_jax.actors import handshake
 from seedrl_jax.actors.actor_side import local_inference
 from seedrl_jax.agents import base as agents
 from seedrl_jax.configs import r2d2_base
 from seedrl_jax.envs import factory
+from seedrl_jax.net import addresses, credentials
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.embedded import store

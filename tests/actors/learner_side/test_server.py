@@ -10,9 +10,10 @@ import grpc
 import numpy as np
 import pytest
 
-from seedrl_jax.actors import credentials, handshake, local_messages, wire
+from seedrl_jax.actors import handshake, local_messages, wire
 from seedrl_jax.actors.learner_side import actor_session
 from seedrl_jax.actors.learner_side import server as server_lib
+from seedrl_jax.net import credentials
 from seedrl_jax.runtime import nest
 from tests.actors import toys
 from tests.patience import wait_until

@@ -1,11 +1,11 @@
-"""Tests for seedrl_jax/actors/addresses.py."""
+"""Tests for seedrl_jax/net/addresses.py."""
 
 import pathlib
 import re
 
 import pytest
 
-from seedrl_jax.actors import addresses, credentials
+from seedrl_jax.net import addresses, credentials
 
 _FLAG = '--config.actors.addresses'
 

@@ -1,12 +1,12 @@
-"""Tests for seedrl_jax/actors/credentials.py."""
+"""Tests for seedrl_jax/net/credentials.py."""
 
 import pathlib
 
 import ml_collections
 import pytest
 
-from seedrl_jax.actors import credentials
 from seedrl_jax.configs import base as base_config
+from seedrl_jax.net import credentials
 from tests.actors import certificates, toys
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from seedrl_jax.actors.credentials import Security
+from seedrl_jax.net.credentials import Security
 
 _ACTORS = '--config.actors.addresses'
 _UNIX = 'unix:'
