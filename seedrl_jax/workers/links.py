@@ -24,7 +24,7 @@ def transfer(
   Raises:
     ConnectionError: if the other end is closed.
   """
-  rest = memoryview(array.reshape(-1).view(np.uint8))
+  rest = array.reshape(-1).view(np.uint8).data
   while rest:
     try:
       count = call(rest)

@@ -125,7 +125,7 @@ class Shard:
     is_stale = self._max_staleness and age > self._max_staleness
     if request['kind'] == APPLY and not is_stale:
       try:
-        self._apply(request['gradient'], request['learning_rate'])
+        self._apply(request['gradient'], float(request['learning_rate']))
         reply['is_applied'] = True
       except flat.NonFiniteStep:
         reply['error'] = 'the gradient step is not finite'
