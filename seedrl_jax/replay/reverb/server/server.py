@@ -109,6 +109,11 @@ class ReverbServer(contextlib.AbstractContextManager):
     """Its address on this machine; valid after `start`."""
     return f'127.0.0.1:{self.port}'
 
+  @property
+  def pid(self) -> int:
+    """The number of the process."""
+    return self._current().pid
+
   def checkpoints(self) -> list[pathlib.Path]:
     """Returns the checkpoints in its folder, newest first."""
     with self._lock:
