@@ -247,13 +247,15 @@ def wait_for_end(
   try:
     while num_looks < _MOST_LOOKS:
       ready = connection.wait(events, patience / _MOST_LOOKS)
-      if pidfd in ready:
-        child.wait()
-        return True
-      if ready and link is not None:
+      # First, as a process may end right after its byte.
+      if link is not None and link in ready:
         events.remove(link)
         if link.recv(1):
           on_ready()
+      if pidfd in ready:
+        child.wait()
+        return True
+      if ready:
         continue
       # Looks are counted, as this process may have been stopped, too.
       before, times = times, _processor_times(child.pid, child.pid)

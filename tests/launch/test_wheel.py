@@ -114,7 +114,7 @@ def test_every_program_is_one_of_the_command():
   programs = {
     path.stem
     for path in folder.glob('*.py')
-    if re.search(r'^ +(program\.run|train\.start)\(', path.read_text(), re.M)
+    if re.search(r'^ +(program|train)\.(run|start)\(', path.read_text(), re.M)
   }
   assert programs == {*main.PROGRAMS}
   assert seedrl_jax.__version__
