@@ -153,7 +153,7 @@ def test_hosts_that_die_go_on_from_the_checkpoint(tmp_path: pathlib.Path):
   assert (tmp_path / 'hosts/1/replay' / str(step)).exists()
 
 
-@pytest.mark.parametrize('frozen', [0, 1])
+@pytest.mark.parametrize('frozen', [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_host_that_freezes_ends_the_other(
   tmp_path: pathlib.Path, frozen: int
 ):
