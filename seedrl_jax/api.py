@@ -70,7 +70,7 @@ def train(
       raised again after the last checkpoint.
 
   Raises:
-    ValueError: if configuration and work directory do not fit; in a sentence.
+    ValueError: if the configuration does not fit the work directory.
     RuntimeError: if the run fails; it can be resumed if it had a checkpoint.
       Or in a process that was forked from one that has used JAX.
   """

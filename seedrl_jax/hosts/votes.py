@@ -220,7 +220,7 @@ def _connect(address: tuple[str, int], timeout: float) -> socket.socket:
         raise coordinator.HostsMismatch(
           f'--coordinator={address[0]}:{address[1]}: host 0 was not found '
           f'there for {timeout:g} s ({e}); start it with --process_id=0, or '
-          'mend the address.'
+          'correct the address.'
         ) from e
       time.sleep(_RETRY_SECONDS)
       continue

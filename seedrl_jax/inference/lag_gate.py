@@ -11,9 +11,9 @@ from seedrl_jax.replay import base as replay
 class LagGate:
   """Writes to a queue, and lets unrolls begin only with recent parameters.
 
-  The learner trains on blocks about in the order in which they were allocated,
-  so that tells each block's batch. All streams of a host share a gate; any
-  thread may call it.
+  The learner trains on blocks roughly in allocation order, so the allocation
+  count identifies the batch. All streams of a host share a gate; any thread may
+  call it.
   """
 
   def __init__(
