@@ -13,9 +13,7 @@ from seedrl_jax.launch import allow_flags, play_flags, program
 flags.adopt_module_key_flags(allow_flags)
 flags.adopt_module_key_flags(play_flags)
 
-_WORKDIR = flags.DEFINE_string(
-  'workdir', None, "A run's work directory.", required=True
-)
+_WORKDIR = flags.DEFINE_string('workdir', '', "A run's work directory.")
 _VIDEO = flags.DEFINE_string(
   'video',
   '',
@@ -30,6 +28,8 @@ _SAVE = flags.DEFINE_bool(
 
 def main() -> None:
   """Plays and prints the figures."""
+  if not _WORKDIR.value:
+    raise ValueError("--workdir is missing; name a run's work directory.")
   line = play_flags.make_line()
   # Imports take seconds, so parse flags first.
   from seedrl_jax.evaluation import scoring

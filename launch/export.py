@@ -17,9 +17,7 @@ from seedrl_jax.runtime import file_io, workdir
 
 flags.adopt_module_key_flags(allow_flags)
 
-_WORKDIR = flags.DEFINE_string(
-  'workdir', None, "A run's work directory.", required=True
-)
+_WORKDIR = flags.DEFINE_string('workdir', '', "A run's work directory.")
 _OUT = flags.DEFINE_string(
   'out', '', 'Folder to write to; by default `export` in --workdir.'
 )
@@ -36,6 +34,8 @@ _SAMPLE = flags.DEFINE_bool(
 
 def main() -> None:
   """Exports and prints the folder."""
+  if not _WORKDIR.value:
+    raise ValueError("--workdir is missing; name a run's work directory.")
   # A training run may share the accelerator, and nothing is computed here.
   os.environ['JAX_PLATFORMS'] = 'cpu'
   # Imports take seconds, so parse flags first.

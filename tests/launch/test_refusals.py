@@ -38,6 +38,8 @@ _CASES = {
   'check_env': [
     (['--config.env.num_envs=-1'], '--config.env.num_envs=-1: '),
   ],
+  'evaluate': [([], "--workdir is missing; name a run's work directory.")],
+  'export': [([], "--workdir is missing; name a run's work directory.")],
   'plot': [
     (['--x=steps'], '--x=steps: value should be one of <frames|time|updates>'),
     (['--smooth=0'], '--smooth=0: 0 is not a positive integer'),
