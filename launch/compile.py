@@ -57,7 +57,8 @@ def _compile(target: targets_lib.Target) -> None:
     costs = list(programs.compile_all(plan))
     print(json.dumps(report.as_json(target, plan, costs)), flush=True)
   else:
-    report.print_all(target, plan, programs.compile_all(plan), _LARGEST.value)
+    compiled = programs.compile_all(plan)
+    report.print_all(config.agent, target, plan, compiled, _LARGEST.value)
 
 
 if __name__ == '__main__':

@@ -78,17 +78,15 @@ def _bad_fraction(config: types.Config, fix: str) -> ValueError:
 
 
 def make_sampler(
-  config: types.Config, store: base.TrajectoryStore, num_blocks: int
+  store: base.TrajectoryStore,
+  batch_size: int,
+  num_blocks: int,
+  demonstrations_per_block: int,
 ) -> base.TrajectorySampler:
-  """Returns the sampler of batches for `num_blocks` training devices.
-
-  Raises:
-    ValueError: if the batch cannot be divided; names the flag.
-  """
-  count = demonstrations_per_block(config, num_blocks)
-  if count:
-    return MixedSampler(store, config.batch_size, num_blocks, count)
-  return store.table(table_configs.TABLE).sampler(config.batch_size, num_blocks)
+  """Returns the sampler of batches for `num_blocks` training devices."""
+  if demonstrations_per_block:
+    return MixedSampler(store, batch_size, num_blocks, demonstrations_per_block)
+  return store.table(table_configs.TABLE).sampler(batch_size, num_blocks)
 
 
 def demonstrations_per_block(config: types.Config, num_blocks: int) -> int:

@@ -106,10 +106,12 @@ def record(
   with contextlib.ExitStack() as cleanup:
     if address:
       store = replay_factory.make_store(
-        config,
+        config.replay,
         mixing.run_tables(config),
         unroll,
         block_width=config.batch_size,
+        batch_size=config.batch_size,
+        seed=config.seed,
         overlap=layout.overlap,
       )
       cleanup.callback(store.close)

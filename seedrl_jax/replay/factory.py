@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import ml_collections
 from absl import logging
 
 from seedrl_jax import types
@@ -14,35 +13,45 @@ from seedrl_jax.replay.reverb.server import environment, server
 
 
 def make_store(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
   tables: Sequence[table_configs.TableConfig],
   unroll_spec: types.Unroll,
   block_width: int,
+  batch_size: int,
+  seed: int,
   overlap: int = 1,
   folder: str | None = None,
   begin_with: str | None = None,
   lock_step: bool = False,
+  has_single_steps: bool = False,
+  local_inference: bool = False,
 ) -> base.TrajectoryStore:
   """Returns the store of a run.
 
   Args:
+    config: the section `replay`.
     tables: the rules of its tables, those of `table_config` first.
-    unroll_spec, block_width, overlap: see `EmbeddedStore`.
-    lock_step: whether acting and learning take turns; needs the embedded store.
+    unroll_spec, block_width, seed, overlap: see `EmbeddedStore`.
     folder: for a Reverb server's files; None: a temporary one.
     begin_with: see `OwnServer`.
+    lock_step: whether acting and learning take turns; needs the embedded store.
+    has_single_steps: whether an unroll trains on one transition.
+    local_inference: whether actors write unrolls too, which needs Reverb.
 
   Raises MemoryError or ValueError, naming the flag to change.
   """
   # Raises if the table cannot give such batches.
-  tables[0].num_blocks(config.batch_size, None, block_width)
+  tables[0].num_blocks(batch_size, None, block_width)
   make_location = None
-  _check_backend(config, lock_step)
-  if not (lock_step or _is_embedded(config, tables[0])):
-    make_location = _choose_server(config, folder, begin_with)
+  _check_backend(config, lock_step, local_inference)
+  if not (
+    lock_step
+    or _is_embedded(config, tables[0], has_single_steps, local_inference)
+  ):
+    make_location = _choose_server(config, local_inference, folder, begin_with)
   if make_location is None:
     return embedded.EmbeddedStore(
-      tables, unroll_spec, block_width, config.seed, overlap
+      tables, unroll_spec, block_width, seed, overlap
     )
   try:
     return store.ReverbStore(
@@ -50,7 +59,7 @@ def make_store(
       unroll_spec,
       block_width,
       make_location,
-      config.batch_size,
+      batch_size,
       overlap,
     )
   except errors.ReverbError as e:
@@ -59,12 +68,13 @@ def make_store(
 
 
 def _choose_server(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
+  local_inference: bool,
   folder: str | None,
   begin_with: str | None,
 ) -> store.MakeLocation | None:
   """Returns a maker of the Reverb server; None if it cannot be had here."""
-  address, patience = config.replay.address, config.replay.patience
+  address, patience = config.address, config.patience
   if address:
     host, _, port = address.rpartition(':')
     if not host or not port.isdecimal():
@@ -78,9 +88,9 @@ def _choose_server(
   try:
     python = environment.ensure()
   except environment.EnvironmentUnavailable as e:
-    if config.replay.backend == 'reverb':
+    if config.backend == 'reverb':
       raise ValueError(f'--config.replay.backend=reverb: {e}') from e
-    if config.actors.local_inference:
+    if local_inference:
       raise ValueError(f'--config.actors.local_inference=True: {e}') from e
     logging.warning('Replay: embedded, as Reverb cannot be had here: %s', e)
     return None
@@ -93,8 +103,10 @@ def _choose_server(
   )
 
 
-def _check_backend(config: ml_collections.ConfigDict, lock_step: bool) -> None:
-  chosen, address = config.replay.backend, config.replay.address
+def _check_backend(
+  config: types.Config, lock_step: bool, local_inference: bool
+) -> None:
+  chosen, address = config.backend, config.address
   if lock_step and (chosen == 'reverb' or address):
     raise ValueError(
       '--config.deterministic=True: a Reverb server answers when it likes; '
@@ -105,7 +117,7 @@ def _check_backend(config: ml_collections.ConfigDict, lock_step: bool) -> None:
       f'--config.replay.address={address}: the embedded store has no server; '
       'take --config.replay.backend=reverb.'
     )
-  if config.actors.local_inference and (chosen == 'embedded' or lock_step):
+  if local_inference and (chosen == 'embedded' or lock_step):
     raise ValueError(
       '--config.actors.local_inference=True: actors that act themselves need '
       'Reverb; take --config.replay.backend=reverb, without '
@@ -114,14 +126,15 @@ def _check_backend(config: ml_collections.ConfigDict, lock_step: bool) -> None:
 
 
 def _is_embedded(
-  config: ml_collections.ConfigDict, table: table_configs.TableConfig
+  config: types.Config,
+  table: table_configs.TableConfig,
+  has_single_steps: bool,
+  local_inference: bool,
 ) -> bool:
   """Returns whether to use the embedded store without trying Reverb."""
-  replay = config.replay
-  if replay.backend != 'auto':
-    return replay.backend == 'embedded'
-  needs_reverb = replay.address or config.actors.local_inference
+  if config.backend != 'auto':
+    return config.backend == 'embedded'
+  needs_reverb = config.address or local_inference
   is_queue = isinstance(table, table_configs.QueueConfig)
   # A client in Python takes about a millisecond to read an item.
-  has_single_steps = config.unroll_length == 1
   return (is_queue or has_single_steps) and not needs_reverb

@@ -165,7 +165,6 @@ class _Opener:
     self, plan: plan_lib.Plan, state: update.LearnerState, start: Start
   ):
     self._plan, self._state, self._start = plan, state, start
-    self._config = plan.config
     self._publisher = learner_lib.ParameterPublisher(plan.topology.inference)
     keys = plan.keys[1:]
     saved = jnp.array(start.inference_keys, jnp.uint32)
@@ -211,15 +210,20 @@ class _Opener:
     return parts
 
   def _open_store(self) -> replay.TrajectoryStore:
+    plan = self._plan
     return replay_factory.make_store(
-      self._config,
-      self._plan.tables,
+      plan.replay,
+      plan.tables,
       self._unroll_spec,
-      self._plan.block_width,
-      self._plan.agent.overlap,
+      plan.block_width,
+      plan.batch_size,
+      plan.seed,
+      plan.agent.overlap,
       self._start.reverb_folder,
       self._start.replay,
-      self._plan.lock_step,
+      plan.lock_step,
+      has_single_steps=plan.unroll_length == 1,
+      local_inference=plan.actors.local_inference,
     )
 
   def _open_actor_server(
@@ -230,10 +234,11 @@ class _Opener:
     if not shares:
       return None
     return actor_server.make_server(
-      self._config,
+      plan.actors,
+      plan.env,
       plan.env_spec,
       [(len(share.global_env_id), share.batch_size) for share in shares],
-      self._start.starts,
+      (plan.seed, self._start.starts),
       self._start.actor_socket,
       self._local_offer(shares, store),
     )
@@ -255,7 +260,7 @@ class _Opener:
 
     parameters = agents.parameter_specs(plan.agent.params_shapes())
     return slot_allocator.LocalOffer(
-      self._config,
+      plan.actor_config,
       plan.env_spec,
       [share.global_env_id for share in shares],
       plan.block_width,
@@ -267,26 +272,26 @@ class _Opener:
     self, store: replay.TrajectoryStore
   ) -> lag_gate.LagGate | None:
     """Makes the gate of `learner.max_lag`; None if inference need not wait."""
-    config = self._config
-    max_lag = config.learner.max_lag
+    plan, max_lag = self._plan, self._plan.learner.max_lag
     if max_lag is None:
       return None
     patience = None
     # A server that comes back may have lost unrolls; without patience the run
     # ends instead.
     if store.address is not None:
-      patience = config.replay.patience or None
+      patience = plan.replay.patience or None
     table = store.table(table_configs.TABLE)
-    return lag_gate.LagGate(table, config.batch_size, max_lag, patience)
+    return lag_gate.LagGate(table, plan.batch_size, max_lag, patience)
 
   def _make_stream(
     self, index: int, share: layout_lib.StreamShare
   ) -> envs.EnvStream:
-    num_streams = sum(not share.is_remote for share in self._plan.shares)
+    plan = self._plan
+    num_streams = sum(not share.is_remote for share in plan.shares)
     number = self._start.starts * _STREAMS_OF_START + index
     return env_factory.make_stream(
-      self._config.env,
-      seed=(self._config.seed + number * _SEED_STRIDE) % 2**31,
+      plan.env,
+      seed=(plan.seed + number * _SEED_STRIDE) % 2**31,
       num_envs=len(share.global_env_id),
       batch_size=share.batch_size,
       num_streams=num_streams,
@@ -316,18 +321,18 @@ class _Opener:
     """Makes a stream's assembler, unless all its environments evaluate."""
     if not share.num_train:
       return None
-    agent, block_width = self._plan.agent, self._plan.block_width
+    plan, agent = self._plan, self._plan.agent
     return assembler_lib.UnrollAssembler(
       writer,
       share.global_env_id[: share.num_train],
-      agent.num_transitions(self._config.unroll_length),
+      agent.num_transitions(plan.unroll_length),
       agent.overlap,
-      block_width,
+      plan.block_width,
       assembler_lib.make_priorities(
-        agent, self._unroll_spec, block_width, share.device
+        agent, self._unroll_spec, plan.block_width, share.device
       ),
       # A gate counts on every environment's unroll.
-      burn_in=None if self._config.replay.sampler == 'fifo' else agent.burn_in,
+      burn_in=None if plan.replay.sampler == 'fifo' else agent.burn_in,
     )
 
   def _connect(
@@ -337,14 +342,8 @@ class _Opener:
     actors: actor_server.ActorServer | None,
     gate: lag_gate.LagGate | None,
   ) -> Parts:
-    plan, config = self._plan, self._config
-    training = plan.topology.training
+    plan, training = self._plan, self._plan.topology.training
     blank = specs.blank_batch(self._unroll_spec, plan.batch_width)
-    if mixing.is_configured(config):
-      sampler = mixing.make_sampler(config, store, len(training))
-    else:
-      table = store.table(table_configs.TABLE)
-      sampler = table.sampler(config.batch_size, len(training))
     return Parts(
       env_spec=plan.env_spec,
       placement=plan.placement,
@@ -357,15 +356,17 @@ class _Opener:
         plan.updater,
         self._state,
         self._publisher,
-        config.learner.publish_period,
+        plan.learner.publish_period,
         None if gate is None else gate.count_batch,
         is_reporting=plan.placement.index == 0,
       ),
       prefetcher=prefetch_lib.Prefetcher(
-        sampler,
+        mixing.make_sampler(
+          store, plan.batch_size, len(training), plan.demonstrations_per_block
+        ),
         plan.updater.shard,
-        config.learner.prefetch,
-        config.replay.importance_exponent,
+        plan.learner.prefetch,
+        plan.replay.importance_exponent,
         self._make_lag_filter(),
       ),
       store=store,
@@ -373,18 +374,11 @@ class _Opener:
       blank_batch=[blank] * len(training),
       actors=actors,
       gate=gate,
-      lag=lag_lib.predict(
-        config,
-        plan.shares,
-        plan.placement,
-        plan.lock_step,
-        len(plan.updater.devices),
-        plan.agent.updates_per_batch,
-      ),
+      lag=plan.lag,
     )
 
   def _make_lag_filter(self) -> lag_filter.LagFilter | None:
-    max_lag = self._config.learner.max_lag
+    max_lag = self._plan.learner.max_lag
     if max_lag is None:
       return None
     updates_per_batch = self._plan.agent.updates_per_batch

@@ -5,11 +5,13 @@ Nothing is opened here.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import ml_collections
 
 from seedrl_jax import types
+from seedrl_jax.actors import handshake
 from seedrl_jax.agents import base as agents
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.envs import factory as env_factory
@@ -17,6 +19,7 @@ from seedrl_jax.inference import specs
 from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.learner import topology, update
 from seedrl_jax.replay import table_configs
+from seedrl_jax.run import lag as lag_lib
 from seedrl_jax.run import layout as layout_lib
 
 
@@ -25,16 +28,30 @@ class Plan:
   """What a run computes with and how large it is; nothing here is open.
 
   Attributes:
-    config: of this process, as `topology` and `shares`.
+    env, actors, learner, replay: sections of the configuration.
+    actor_config: see `handshake.local_config`.
+    seed: of this process, as `batch_size`, `topology` and `shares`.
+    unroll_length: transitions of an unroll that are trained on.
+    affinity_offset: first processor of inference; see `process.pinned_core`.
     lock_step: whether acting and learning take turns in one thread.
     env_spec: of all processes, as `updater`.
     tables: rules of the store's tables, the unrolls' first.
     keys: PRNG keys of the initial state and of each stream.
     batch_width: unrolls of a batch that each training device gets.
+    demonstrations_per_block: how many of those are demonstrations.
     block_width: unrolls that are assembled side by side.
+    lag: the expected policy lag; None if there is no prediction.
   """
 
-  config: ml_collections.ConfigDict
+  env: types.Config
+  actors: types.Config
+  learner: types.Config
+  replay: types.Config
+  actor_config: dict[str, Any]
+  seed: int
+  batch_size: int
+  unroll_length: int
+  affinity_offset: int
   placement: placement_lib.Placement
   lock_step: bool
   env_spec: types.EnvSpec
@@ -45,7 +62,9 @@ class Plan:
   tables: Sequence[table_configs.TableConfig]
   keys: jax.Array
   batch_width: int
+  demonstrations_per_block: int
   block_width: int
+  lag: lag_lib.Prediction | None
 
 
 def make_plan(
@@ -70,9 +89,9 @@ def make_plan(
   split = topology.make_topology(ratio, local_devices, most)
   training = topology.all_training(ratio, devices or jax.devices(), most)
   batch_width = layout_lib.check_batch(config, len(training))
-  if mixing.is_configured(config):
-    # Raises before anything is opened.
-    mixing.demonstrations_per_block(local_config, len(split.training))
+  demonstrations_per_block = mixing.demonstrations_per_block(
+    local_config, len(split.training)
+  )
   shares = layout_lib.plan_streams(
     local_config, split.inference, placement, lock_step
   )
@@ -85,7 +104,15 @@ def make_plan(
   block_width = tables[0].writer_width(batch_width, num_envs, lock_step)
   layout_lib.check_max_lag(local_config, shares, block_width)
   return Plan(
-    config=local_config,
+    env=local_config.env,
+    actors=local_config.actors,
+    learner=local_config.learner,
+    replay=local_config.replay,
+    actor_config=handshake.local_config(local_config),
+    seed=local_config.seed,
+    batch_size=local_config.batch_size,
+    unroll_length=local_config.unroll_length,
+    affinity_offset=local_config.topology.inference_affinity_offset,
     placement=placement,
     lock_step=lock_step,
     env_spec=env_spec,
@@ -100,7 +127,16 @@ def make_plan(
       jax.random.PRNGKey(local_config.seed), len(shares) + 1
     ),
     batch_width=batch_width,
+    demonstrations_per_block=demonstrations_per_block,
     block_width=block_width,
+    lag=lag_lib.predict(
+      local_config,
+      shares,
+      placement,
+      lock_step,
+      len(training),
+      agent.updates_per_batch,
+    ),
   )
 
 
@@ -127,7 +163,7 @@ def unroll_spec(plan: Plan) -> types.Unroll:
   agent, env_spec = plan.agent, plan.env_spec
   return specs.unroll_spec(
     env_spec.stream,
-    agent.num_transitions(plan.config.unroll_length),
+    agent.num_transitions(plan.unroll_length),
     specs.output_spec(agent, env_spec.stream, agent.params_shapes()),
     specs.core_spec(agent),
   )

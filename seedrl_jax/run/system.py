@@ -137,7 +137,8 @@ class System:
     )
     if parts.gate is not None:
       parts.gate.take_over(parts.store.info()[table_configs.TABLE].size)
-    training_lib.fill_demonstrations(config, parts, say, at_start=True)
+    path = config.demonstrations.path
+    training_lib.fill_demonstrations(path, parts, say, at_start=True)
     self._counters = reporting.RunCounters(
       config, parts, self._checkpoints.record
     )

@@ -124,7 +124,8 @@ class Training:
     seconds = min(0.1, self._config.log.every_seconds)
     while not self.group.wait(seconds) and not self._must_stop():
       if self._report_if_due():
-        fill_demonstrations(self._config, self._parts, self._reporter.line.say)
+        path = self._config.demonstrations.path
+        fill_demonstrations(path, self._parts, self._reporter.line.say)
 
   def join(self) -> list[str]:
     """Stops the threads; returns the stacks of those that do not end."""
@@ -288,16 +289,16 @@ def _decay_warning(config: ml_collections.ConfigDict) -> str:
 
 
 def fill_demonstrations(
-  config: ml_collections.ConfigDict,
+  path: str,
   parts: parts_lib.Parts,
   say: Callable[[str], None],
   at_start: bool = False,
 ) -> None:
   """Fills the demonstrations' table if a start or lost server left it empty.
 
-  `at_start` prints if the table differs from the folder.
+  `path` is their folder; empty for none. `at_start` prints if the table differs
+  from it.
   """
-  path = config.demonstrations.path
   if not path:
     return
   count = folder.fill(parts.store, path, parts.env_spec.env_id)

@@ -271,7 +271,7 @@ def local_offer(
   config = base_config.get_config()
   config.agent = agent
   return slot_allocator.LocalOffer(
-    config,
+    handshake.local_config(config),
     types.EnvSpec(SPEC, 120, 3),
     global_env_id,
     block_width=4,

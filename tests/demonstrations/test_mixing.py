@@ -42,8 +42,13 @@ def make_fixture(make_store, toy):
   return make
 
 
+def _sampler(store: replay.TrajectoryStore, num_blocks: int = 1):
+  """Returns a sampler of 6 unrolls and 2 demonstrations."""
+  return mixing.make_sampler(store, 8, num_blocks, 2 // num_blocks)
+
+
 def test_every_block_has_its_share(make, toy):
-  sampler = mixing.make_sampler(_config(), make(), num_blocks=2)
+  sampler = _sampler(make(), num_blocks=2)
   sample = sampler.sample()
   assert [block.width for block in sample.blocks] == [4, 4]
   numbers = np.array(toy.numbers(sample)).reshape(2, 4)
@@ -52,7 +57,7 @@ def test_every_block_has_its_share(make, toy):
 
 
 def test_what_is_known_of_an_unroll_stands_in_its_column(make, toy):
-  sampler = mixing.make_sampler(_config(), make(), num_blocks=2)
+  sampler = _sampler(make(), num_blocks=2)
   sample = sampler.sample()
   is_demonstration = np.array(toy.numbers(sample)) >= 100
   np.testing.assert_array_equal(
@@ -83,7 +88,7 @@ def _update_all(sampler, store, toy, priority) -> None:
 
 def test_equal_keys_of_two_tables_are_two(make, toy):
   store = make()
-  sampler = mixing.make_sampler(_config(batch_size=40), store, num_blocks=1)
+  sampler = mixing.make_sampler(store, 40, 1, 10)
   _update_all(sampler, store, toy, lambda number: 5.0 if number >= 100 else 2.0)
   sample = sampler.sample()
   is_demonstration = np.array(toy.numbers(sample)) >= 100
@@ -93,7 +98,7 @@ def test_equal_keys_of_two_tables_are_two(make, toy):
 
 
 def test_a_released_batch_gives_its_memory_to_another(make):
-  sampler = mixing.make_sampler(_config(), make(), num_blocks=1)
+  sampler = _sampler(make())
   first = sampler.sample()
   memory = first.blocks[0].leaves[0]
   other = sampler.sample()
@@ -105,7 +110,7 @@ def test_a_released_batch_gives_its_memory_to_another(make):
 
 def test_a_table_that_fills_holds_the_batch_up(make, toy):
   store = make(min_size=5)
-  sampler = mixing.make_sampler(_config(), store, num_blocks=1)
+  sampler = _sampler(store)
   with pytest.raises(replay.RateLimited, match='table unrolls'):
     sampler.sample(wait=False)
   assert store.info()[folder.TABLE].samples == 0
@@ -119,7 +124,7 @@ def test_interruption_ends_every_wait(make, threads, waits_for):
     demos=() if waits_for == folder.TABLE else (100,),
     min_size=1 if waits_for == folder.TABLE else 5,
   )
-  sampler = mixing.make_sampler(_config(), store, num_blocks=1)
+  sampler = _sampler(store)
   for _ in range(2):
     threads.start(sampler.sample)
   wait_until(lambda: store.info()[waits_for].waiting_samplers == 2)
@@ -130,7 +135,7 @@ def test_interruption_ends_every_wait(make, threads, waits_for):
 
 def test_without_a_fraction_there_is_one_table(make):
   store = make()
-  sampler = mixing.make_sampler(_config(fraction=0.0), store, num_blocks=1)
+  sampler = mixing.make_sampler(store, 8, 1, 0)
   assert not isinstance(sampler, mixing.MixedSampler)
   sampler.sample()
   assert store.info()[folder.TABLE].samples == 0

@@ -37,20 +37,22 @@ def make_fixture(toy) -> Iterator[Callable[..., replay.TrajectoryStore]]:
 
     def make(
       width: int = 16,
-      unroll_length: int = 2,
       lock_step: bool = False,
+      has_single_steps: bool = False,
       local_inference: bool = False,
       **changes,
     ):
       config = _config(**changes)
-      config.unroll_length = unroll_length
-      config.actors.local_inference = local_inference
       made = factory.make_store(
-        config,
+        config.replay,
         [table_configs.table_config(config)],
         toy.spec(),
         width,
+        config.batch_size,
+        config.seed,
         lock_step=lock_step,
+        has_single_steps=has_single_steps,
+        local_inference=local_inference,
       )
       stack.callback(made.close)
       return made
@@ -63,7 +65,7 @@ def make_fixture(toy) -> Iterator[Callable[..., replay.TrajectoryStore]]:
   [
     {'backend': 'embedded'},
     {'backend': 'auto'},
-    {'unroll_length': 1, 'sampler': 'uniform', 'max_size': 64}
+    {'has_single_steps': True, 'sampler': 'uniform', 'max_size': 64}
     | {'max_times_sampled': 0},
     {'lock_step': True, 'sampler': 'uniform', 'max_size': 64}
     | {'max_times_sampled': 0},

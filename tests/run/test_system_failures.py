@@ -217,8 +217,8 @@ def test_a_start_that_fails_closes_all_and_changes_nothing(
   before, stores = files(), []
   make_store = system.parts_lib.replay_factory.make_store
 
-  def remember(*args):
-    stores.append(make_store(*args))
+  def remember(*args, **kwargs):
+    stores.append(make_store(*args, **kwargs))
     return stores[-1]
 
   monkeypatch.setattr(system.parts_lib.replay_factory, 'make_store', remember)

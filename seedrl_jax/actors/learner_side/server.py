@@ -9,7 +9,6 @@ from concurrent import futures
 from typing import Any
 
 import grpc
-import ml_collections
 
 from seedrl_jax import types
 from seedrl_jax.actors import handshake, local_messages, wire
@@ -207,39 +206,40 @@ def _make_grpc_server(
 
 
 def make_server(
-  config: ml_collections.ConfigDict,
+  config: types.Config,
+  env_config: types.Config,
   env_spec: types.EnvSpec,
   sizes: Sequence[tuple[int, int]],
-  starts: int,
+  seed: Sequence[int],
   socket: str,
   local: slot_allocator.LocalOffer | None = None,
 ) -> ActorServer:
   """Opens the streams for a run's actors and listens for them.
 
   Args:
+    config, env_config: the sections `actors` and `env`.
     sizes: environments of each stream, and the most of them in a batch.
-    starts: how often this run was started before.
+    seed: see `SlotAllocator`.
     socket: path of the unix socket, if no address is configured.
     local: for actors that act themselves; None: these are rejected.
   """
-  section = config.actors
   streams = [
     remote_stream.RemoteStream(
       env_spec.stream,
       num_envs,
       batch_size,
-      min(section.min_batch_size, batch_size),
-      section.batch_timeout_ms / 1000,
+      min(config.min_batch_size, batch_size),
+      config.batch_timeout_ms / 1000,
     )
     for num_envs, batch_size in sizes
   ]
   allocator = slot_allocator.SlotAllocator(
-    handshake.env_values(config.env), streams, (config.seed, starts), local
+    handshake.env_values(env_config), streams, seed, local
   )
-  texts = section.addresses or (f'unix:{socket}',)
+  texts = config.addresses or (f'unix:{socket}',)
   return ActorServer(
     allocator,
     [addresses.parse('--config.actors.addresses', text) for text in texts],
-    credentials.learner_security(section),
-    section.timeout,
+    credentials.learner_security(config),
+    config.timeout,
   )

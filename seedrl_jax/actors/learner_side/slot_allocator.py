@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import grpc
-import ml_collections
 import numpy as np
 
 from seedrl_jax import types
@@ -28,7 +27,7 @@ class StreamRefused(Exception):
 class LocalOffer(NamedTuple):
   """What a learner has for actors that act themselves."""
 
-  config: ml_collections.ConfigDict
+  config: dict[str, Any]  # by `handshake.local_config`
   env_spec: types.EnvSpec
   global_env_id: Sequence[np.ndarray]  # of each stream, int32 `[N]`, run-wide
   block_width: int
@@ -126,7 +125,7 @@ class SlotAllocator:
     offer, local = self._local, None
     if acts_itself and offer is not None:
       local = handshake.LocalRun(
-        config=handshake.local_config(offer.config),
+        config=offer.config,
         global_env_id=offer.global_env_id[index][env_id],
         num_train_envs=offer.env_spec.num_envs,
         num_eval_envs=offer.env_spec.num_eval_envs,

@@ -91,7 +91,9 @@ class Ceilings(NamedTuple):
     return [host, {'environments': 1.0 / self.env.median}, *devices]
 
 
-def steps_per_update(config: ml_collections.ConfigDict) -> float:
+def steps_per_update(
+  config: ml_collections.ConfigDict | plan_lib.Plan,
+) -> float:
   """Returns the environment steps that one update is due for.
 
   A replay that keeps no ratio counts as if it trained on each step once.

@@ -61,12 +61,16 @@ class Run(NamedTuple):
     return num_envs, layout.inference_batch_size(self.config, num_envs)
 
 
-def describe_run(plan: plan_lib.Plan, timed: ceilings.Ceilings) -> Run:
+def describe_run(
+  config: ml_collections.ConfigDict,
+  plan: plan_lib.Plan,
+  timed: ceilings.Ceilings,
+) -> Run:
   """Returns a run before any change, by the timings of its stages."""
-  leaves = observations.read_leaves(plan.config.network, plan.env_spec)
+  leaves = observations.read_leaves(config.network, plan.env_spec)
   return Run(
-    plan.config,
-    plan.config.env.num_envs,
+    config,
+    config.env.num_envs,
     plan.topology,
     sorted(os.sched_getaffinity(0)),
     timed.inference.median,

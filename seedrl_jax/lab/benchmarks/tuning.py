@@ -224,7 +224,7 @@ def tune(
     timed = ceilings.measure(config, None, stages)
     resources = timed.resources(plan.topology)
     say(describe(rate, resources))
-    run = knobs_lib.describe_run(plan, timed)
+    run = knobs_lib.describe_run(config, plan, timed)
 
     def propose(knob: knobs_lib.Knob, best: Changes) -> Sequence[Changes]:
       return knob.propose(run._replace(config=_changed(config, best)))

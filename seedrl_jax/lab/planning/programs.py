@@ -107,7 +107,7 @@ def _inference_programs(
   if has_core:
     rows_taken = (core(sizes[-1]), _array(device, (sizes[-1],), jnp.int32))
     yield update.Program(f'take core {sizes[-1]}', programs.take, rows_taken)
-  if has_core and plan.config.learner.max_lag is not None:
+  if has_core and plan.learner.max_lag is not None:
     head = _array(device, (sizes[-1], header.width), jnp.int32)
     restored = (table, head, core(sizes[-1]))
     yield update.Program(f'restore {sizes[-1]}', programs.restore, restored, 0)

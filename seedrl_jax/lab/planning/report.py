@@ -86,6 +86,7 @@ def as_json(
 
 
 def print_all(
+  agent: str,
   target: targets.Target,
   plan: plan_lib.Plan,
   compiled: Iterable[programs_lib.Compiled],
@@ -94,7 +95,7 @@ def print_all(
   """Prints each program as soon as it is compiled, then the run's ceilings."""
   device, env_spec = target.device, plan.env_spec
   print(
-    f'\n{plan.config.agent} in {env_spec.env_id} on {target}: '
+    f'\n{agent} in {env_spec.env_id} on {target}: '
     f'{plan.topology.describe()}. Each has {device.flops / 1e12:,.0f} '
     f'TFLOP/s in bfloat16 and {device.flops32 / 1e12:g} in float32 at '
     f"JAX's default precision, {device.bandwidth / _GIGA:,.0f} GB/s and "

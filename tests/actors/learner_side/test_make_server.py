@@ -31,7 +31,9 @@ def _make_server(tmp_path: pathlib.Path, **values: object):
   config = _config(**values)
   env_spec = env_factory.make_env_spec(config)
   socket = str(tmp_path / 'a.sock')
-  return server_lib.make_server(config, env_spec, [(4, 4)], 0, socket)
+  return server_lib.make_server(
+    config.actors, config.env, env_spec, [(4, 4)], (1, 0), socket
+  )
 
 
 def test_default_is_the_socket_and_addresses_replace_it(

@@ -14,14 +14,19 @@ from seedrl_jax.run import plan as plan_lib
 _TARGET = targets.Target('v5e', (2, 2))
 
 
-def _plan(config, num_devices=4, **changes):
-  config = config.get_config()
+def _config(module, **changes):
+  config = module.get_config()
   config.num_eval_envs = 0
   config.env.num_envs, config.batch_size = 4, 12
   config.unroll_length = 4
   for key, value in changes.items():
     section, _, name = key.partition('__')
     config[section][name] = value
+  return config
+
+
+def _plan(module, num_devices=4, **changes):
+  config = _config(module, **changes)
   return plan_lib.make_plan(config, devices=jax.devices()[:num_devices])
 
 
@@ -63,10 +68,11 @@ def test_pieces_of_an_update_count_as_often_as_they_are_called():
 
 
 def test_a_torso_works_in_chunks_on_tpus_only():
-  plan = _plan(vtrace_atari, 1, network__tpu_chunk=1)
+  config = _config(vtrace_atari, network__tpu_chunk=1)
+  plan = plan_lib.make_plan(config, devices=jax.devices()[:1])
   update = next(iter(programs.list_programs(plan)))
   assert 'remat' not in str(jax.make_jaxpr(update.function)(*update.shapes))
-  agent = agents.load_agent(plan.config, plan.env_spec)
+  agent = agents.load_agent(config, plan.env_spec)
   _, batch, progress = update.shapes
   batch = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), batch
@@ -137,7 +143,7 @@ def test_one_device_takes_turns():
 
 def test_report_names_what_moves_most_and_says_that_it_bounds(capsys):
   plan = _plan(vtrace_cartpole)
-  report.print_all(_TARGET, plan, programs.compile_all(plan), 2)
+  report.print_all('vtrace', _TARGET, plan, programs.compile_all(plan), 2)
   printed = capsys.readouterr().out
   assert '| act 4 |' in printed
   assert 'update moves most in' in printed
