@@ -10,6 +10,9 @@ CHANNEL_OPTIONS = (
   ('grpc.max_send_message_length', -1),
   # Otherwise the connection to a lost server could be used again.
   ('grpc.use_local_subchannel_pool', 1),
+  # We retry ourselves. If a server shuts down while a call begins, gRPC's own
+  # retries lose the call: it never ends, even if cancelled (seen in 1.85).
+  ('grpc.enable_retries', 0),
   # Detects a machine that vanished. Servers close the connection if pings come
   # less than five minutes apart.
   ('grpc.keepalive_time_ms', 310_000),

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import queue
 import random
+import socket
 import threading
 
 import grpc
@@ -117,6 +118,36 @@ def test_a_server_that_stops_is_lost(begin, server, threads):
   (error,) = threads.join()
   assert errors.is_lost(error)
   assert stopped.wait(PATIENCE)
+
+
+def test_a_server_that_stops_while_a_stream_begins_is_lost(threads):
+  # HTTP/2 frames: SETTINGS, and GOAWAY that no stream was processed.
+  settings = b'\0\0\0\4' + bytes(5)
+  goaway = b'\0\0\x08\7' + bytes(5 + 8)
+  ended = threading.Event()
+
+  def messages():
+    # After GOAWAY; a wrong program has called again by now.
+    ended.wait(0.5)
+    yield b'a'
+
+  with socket.create_server(('127.0.0.1', 0)) as listener:
+    address = f'127.0.0.1:{listener.getsockname()[1]}'
+    stream = streams.Stream(address, '/test.Service/Echo')
+    threads.start(
+      lambda: stream.exchange(messages(), lambda _: None, ended.set)
+    )
+    connection, _ = listener.accept()
+    connection.sendall(settings)
+    received = b''
+    while b'/test.Service/Echo' not in received:
+      received += connection.recv(1 << 16)
+    connection.sendall(goaway)
+    ended.wait(1.0)
+  connection.close()
+  (error,) = threads.join()
+  assert errors.is_lost(error)
+  stream.close()
 
 
 def test_failures_of_messages_and_of_take_are_raised(begin):
