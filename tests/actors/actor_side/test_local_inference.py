@@ -91,8 +91,8 @@ def _central(
   monkeypatch.setattr(
     parts_lib.replay_factory,
     'make_store',
-    lambda config, tables, spec, width, overlap, *_: _recording(
-      inserted, tables, spec, width, config.seed, overlap
+    lambda config, tables, spec, width, size, seed, overlap, *_, **__: (
+      _recording(inserted, tables, spec, width, seed, overlap)
     ),
   )
   parts = parts_lib.build(config, lambda *_: _stream(config))
