@@ -5,6 +5,7 @@ it. Shapes are `[B, ...]` for a batched step and `[T, B, ...]` for a sequence.
 """
 
 import enum
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import ml_collections
@@ -131,6 +132,26 @@ class EnvOutput(NamedTuple):
   discount: Array  # float32 [B]; 0 if terminated, else 1 (also if truncated)
   step_type: Array  # uint8 [B], values of StepType
   env_id: Array  # int32 [B], index within the stream; unique in a batch
+
+
+class DeviceEnv(NamedTuple):
+  """Environments in JAX, a batch of them as pure functions.
+
+  The contract of `EnvStream` holds: the first outputs are FIRST; LAST has the
+  episode's final observation; what follows is FIRST with reward 0, whatever the
+  action was. FIRST may repeat, until a reset is ready: no such pair is a
+  transition.
+
+  Attributes:
+    spec: what one environment looks like.
+    init: (key, n) -> state, `EnvOutput` `[n]`; `n` is static.
+    step: (state, action `[n, ...]`) -> state, `EnvOutput` `[n]`. What is random
+      is in the state.
+  """
+
+  spec: StreamSpec
+  init: Callable[[Array, int], tuple[Nest, EnvOutput]]
+  step: Callable[[Nest, Array], tuple[Nest, EnvOutput]]
 
 
 class AgentInput(NamedTuple):

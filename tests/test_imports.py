@@ -16,6 +16,7 @@ _MAY_IMPORT = {
   'runtime': {'types'},
   'net': {'runtime', 'types'},
   'envs': {'runtime', 'types'},
+  'device_envs': {'envs', 'types'},
   'networks': {'runtime', 'types'},
   'agents': {'networks', 'runtime', 'types'},
   'replay': {'runtime', 'types'},

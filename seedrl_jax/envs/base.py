@@ -214,6 +214,10 @@ class EpisodeStatistics:
       self._returns[env_id] = returns
       self._lengths[env_id] = lengths
 
+  def restart(self, first: np.ndarray) -> None:
+    """Notes which environments, bool `[N]`, may repeat FIRST: no step yet."""
+    self._lengths[first] = 0
+
   def so_far(self, env_id: int) -> tuple[float, int]:
     """Returns return and length of an environment's current episode."""
     return float(self._returns[env_id]), max(0, int(self._lengths[env_id]))

@@ -1,24 +1,92 @@
-"""Makes streams of local environments, of EnvPool or Gymnasium, and specs."""
+"""Makes streams of local environments, and their specs.
+
+They are of EnvPool or Gymnasium, or in JAX.
+"""
+
+import functools
+import importlib
+import json
+from collections.abc import Callable
+from typing import Any
 
 from seedrl_jax import types
 from seedrl_jax.envs import (
   base,
+  env_thread,
   envpool_stream,
   gymnasium_envs,
   gymnasium_stream,
+  keys,
   registry,
   specs,
 )
+from seedrl_jax.runtime import settings
+
+# Of environments in JAX, `suite:name`.
+SUITES = ('gymnax',)
+# What such environments heed of the section `env`, or need not heed.
+_HEEDED = (
+  *('id', 'factory', 'factory_kwargs', 'options', 'num_envs'),
+  'drop_observations',
+)
+
+
+def device_env(config: types.Config) -> types.DeviceEnv | None:
+  """Returns the environments of an `env` section if they are in JAX.
+
+  Raises:
+    ValueError: if they cannot be made, or do not heed a key that is set.
+    registry.MissingLibraryError: if the suite is not installed.
+  """
+  if config.factory:
+    flag = gymnasium_envs.flag_of(config)
+    function = settings.load_function(flag, config.factory)
+    return _of_factory(function, config.factory_kwargs.to_json())
+  if config.id.partition(':')[0] not in SUITES:
+    return None
+  for name, value in config.items():
+    default = getattr(keys.KEYS.get(f'env.{name}'), 'default', value)
+    if name not in _HEEDED and value != default:
+      raise ValueError(
+        f'--config.env.{name}={value}: has no effect on {config.id}, which is '
+        f'in JAX; leave it at {default}.'
+      )
+  # By name, as the others need no JAX.
+  return importlib.import_module('seedrl_jax.device_envs.suites').load(config)
+
+
+@functools.lru_cache(8)
+def _of_factory(
+  function: Callable[..., Any], kwargs_json: str
+) -> types.DeviceEnv | None:
+  """Returns what a factory makes if that is in JAX."""
+
+  def call() -> types.DeviceEnv | None:
+    with registry.quiet_spaces():
+      env = function(**json.loads(kwargs_json))
+    if isinstance(env, types.DeviceEnv):
+      return env
+    env.close()
+    return None
+
+  try:
+    return env_thread.call_in_thread('describe-factory', call)
+  except Exception:
+    # `gymnasium_envs` says what is wrong.
+    return None
 
 
 def is_gymnasium(config: types.Config) -> bool:
-  """Returns whether Gymnasium, not EnvPool, makes the environments."""
-  return bool(config.factory) or config.id.startswith(gymnasium_envs.PREFIX)
+  """Returns whether Gymnasium makes the environments."""
+  if config.factory:
+    return device_env(config) is None
+  return config.id.startswith(gymnasium_envs.PREFIX)
 
 
 def is_cheap(config: types.Config) -> bool:
   """Returns whether a step takes microseconds, far less than an inference."""
-  return not is_gymnasium(config) and registry.is_cheap(config.id)
+  is_envpool = not (config.factory or ':' in config.id)
+  return is_envpool and registry.is_cheap(config.id)
 
 
 def make_spec(config: types.Config) -> types.StreamSpec:
@@ -28,6 +96,8 @@ def make_spec(config: types.Config) -> types.StreamSpec:
     ValueError: if the config is invalid; names the flag.
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
+  if env := device_env(config):
+    return env.spec
   if is_gymnasium(config):
     return specs.joined_spec(gymnasium_envs.describe(config).spec)
   return envpool_stream.make_spec(config)
@@ -68,6 +138,9 @@ def make_stream(
 
   Raises what `make_spec` does.
   """
+  if env := device_env(config):
+    stream = importlib.import_module('seedrl_jax.device_envs.stream')
+    return stream.DeviceEnvStream(env, seed, num_envs)
   if is_gymnasium(config):
     return gymnasium_stream.GymnasiumStream(
       config, seed, num_envs, batch_size, rendered

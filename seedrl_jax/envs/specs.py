@@ -78,7 +78,7 @@ def _bounds(space: spaces.Space) -> tuple[Any, Any] | None:
   """Returns least and largest numbers; None for other kinds of spaces."""
   match space:
     case spaces.Discrete():
-      return space.start, space.start + space.n - 1
+      return int(space.start), int(space.start) + int(space.n) - 1
     case spaces.MultiDiscrete():
       return space.start, space.start + space.nvec - 1
     case spaces.MultiBinary():

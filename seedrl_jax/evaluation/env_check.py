@@ -104,7 +104,7 @@ class _Findings:
 
 
 class _PoolEnv(gymnasium.Env):
-  """An environment of EnvPool with the methods of Gymnasium's."""
+  """One of EnvPool, or in JAX, with the methods of Gymnasium's."""
 
   def __init__(self, config: types.Config):
     self._config = config

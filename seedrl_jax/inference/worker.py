@@ -127,7 +127,7 @@ class InferenceWorker:
 
   Attributes:
     stream: the environments, those for evaluation last.
-    device_step: its PRNG key is part of checkpoints.
+    device_step: acts in batches of them.
     num_train_envs: number of training environments; their ids come first.
   """
 
@@ -176,6 +176,23 @@ class InferenceWorker:
     """Seconds of waiting for the learner: for room in the store, or a gate."""
     waited = 0.0 if self._sink is None else self._sink.waited
     return waited + self._gate_clock.seconds
+
+  @property
+  def key(self) -> np.ndarray:
+    """The PRNG key of the next step, uint32 `[2]`; part of checkpoints."""
+    return self.device_step.key
+
+  def take_episodes(self) -> list[envs.Episode]:
+    """See `EnvStream.take_episodes`."""
+    return self.stream.take_episodes()
+
+  def interrupt(self) -> None:
+    """See `EnvStream.interrupt`."""
+    self.stream.interrupt()
+
+  def close(self) -> None:
+    """See `EnvStream.close`."""
+    self.stream.close()
 
   def compile(self) -> None:
     """Compiles every batch size; call before the first `step`."""

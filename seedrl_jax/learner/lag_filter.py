@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from seedrl_jax import types
@@ -35,16 +37,18 @@ class LagFilter:
     self._oldest = version - max_lag * updates_per_batch
 
   def __call__(
-    self, pieces: Sequence[types.Batch]
+    self, pieces: Sequence[types.Batch], versions: Sequence[np.ndarray]
   ) -> tuple[list[types.Batch], float]:
     """Returns the next batch, in pieces, and the share that it masked.
+
+    `versions` are the oldest ones that acted in each piece's unrolls, `[W]`.
 
     Raises:
       TooOldError: if nothing was left of many batches.
     """
-    masked = [_mask_older(piece, self._oldest) for piece in pieces]
+    old = [x < self._oldest for x in versions]
     self._oldest += self._updates_per_batch
-    batches, old = zip(*masked, strict=True)
+    batches = [_mask(*x) for x in zip(pieces, old, strict=True)]
     share = float(np.concatenate(old).mean())
     self._num_dropped = self._num_dropped + 1 if share == 1.0 else 0
     if self._num_dropped == _MOST_DROPPED:
@@ -52,21 +56,15 @@ class LagFilter:
         f'All unrolls of {_MOST_DROPPED} batches were older than '
         f'--config.learner.max_lag={self._max_lag} allows; raise it.'
       )
-    return list(batches), share
+    return batches, share
 
 
-def _mask_older(
-  batch: types.Batch, version: int
-) -> tuple[types.Batch, np.ndarray]:
-  """Returns a batch without transitions of versions before `version`.
-
-  Also returns which unrolls were older, bool `[W]`.
-  """
+def _mask(batch: types.Batch, old: np.ndarray) -> types.Batch:
+  """Returns a batch without transitions of the unrolls `old`, bool `[W]`."""
+  if not old.any():
+    return batch
   steps = batch.unroll.steps
-  # The last step's action is of the next unroll.
-  old = steps.parameter_version[:-1].min(axis=0) < version
-  if old.any():
-    step_type = np.where(old, _FIRST, steps.step_type)
-    steps = steps._replace(step_type=step_type)
-    batch = batch._replace(unroll=batch.unroll._replace(steps=steps))
-  return batch, old
+  xp = jnp if isinstance(steps.step_type, jax.Array) else np
+  step_type = xp.where(old, _FIRST, steps.step_type)
+  steps = steps._replace(step_type=step_type)
+  return batch._replace(unroll=batch.unroll._replace(steps=steps))

@@ -31,7 +31,7 @@ class Prefetched:
 def to_batches(
   sample: replay.Sample, importance_exponent: float = 0.0
 ) -> list[types.Batch]:
-  """Returns a sample as one `types.Batch` of host arrays for each block.
+  """Returns a sample as one `types.Batch` for each block.
 
   Weights are not divided by the largest: another host may have it.
   """
@@ -40,17 +40,14 @@ def to_batches(
   start = 0
   for block in sample.blocks:
     part = slice(start, start + block.width)
-    batches.append(types.Batch(block.unroll, weights[part]))
+    batches.append(block.as_batch(weights[part]))
     start += block.width
   return batches
 
 
 def _versions(sample: replay.Sample) -> np.ndarray:
   """Returns the parameter versions of all steps but demonstrations'."""
-  versions = np.concatenate([
-    block.unroll.steps.parameter_version[:-1].reshape(-1)
-    for block in sample.blocks
-  ])
+  versions = np.concatenate([x.versions().reshape(-1) for x in sample.blocks])
   return versions[versions != types.NO_VERSION]
 
 
@@ -115,7 +112,8 @@ class Prefetcher:
     pieces = to_batches(sample, self._importance_exponent)
     dropped_share = 0.0
     if self._lag_filter is not None:
-      pieces, dropped_share = self._lag_filter(pieces)
+      oldest = [x.versions().min(axis=0) for x in sample.blocks]
+      pieces, dropped_share = self._lag_filter(pieces, oldest)
     return Prefetched(
       batch=self._shard(pieces),
       sample=sample,

@@ -230,12 +230,30 @@ class Updater:
     """Puts one piece of a batch on each of this host's training devices.
 
     Leaves of the result lead with `[D]`, one row on each device. A single CPU
-    uses the host's arrays, not copied.
+    uses the host's arrays, not copied. Pieces that are on devices have the
+    leading axis already, of size 1.
     """
+    if isinstance(pieces[0].weight, jax.Array):
+      return self._join(pieces)
     if len(self._devices) == 1 and self._devices[0].platform == 'cpu':
       (piece,) = pieces
       return jax.tree.map(lambda x: x[None], piece)
     return jax.tree.map(lambda *rows: self._place(rows), *pieces)
+
+  def _join(self, pieces: Sequence[types.Batch]) -> types.Batch:
+    """Moves pieces from device to device."""
+    rows = [
+      jax.device_put(piece, device)
+      for piece, device in zip(pieces, self._local, strict=True)
+    ]
+
+    def join(*row: jax.Array) -> jax.Array:
+      shape = (len(self._devices), *row[0].shape[1:])
+      return jax.make_array_from_single_device_arrays(
+        shape, self._sharding, row
+      )
+
+    return jax.tree.map(join, *rows)
 
   def fingerprints(self, state: LearnerState) -> list[tuple[float, ...]]:
     """Returns the state on each of this host's devices, for `are_alike`."""
@@ -277,13 +295,12 @@ def _on_all(
   # Outputs that are equal on all devices have no device axis.
   out_axes = (0, base.UpdateOutput._make((None, None, 0)), None)
 
-  def update(state: Any, batch: types.Batch, progress: Any) -> Any:
-    batch, key = _prepare(state, batch)
-    return _end(agent, state, *agent.update(state.agent, batch, key, progress))
-
   if not isinstance(agent.update, base.UpdateInPieces):
     return pmap(
-      update, in_axes=(0, 0, None), out_axes=out_axes, donate_argnums=0
+      functools.partial(update, agent),
+      in_axes=(0, 0, None),
+      out_axes=out_axes,
+      donate_argnums=0,
     )
   steps = agent.update
 
@@ -302,6 +319,18 @@ def _on_all(
     pmap(accumulate, donate_argnums=0),
     pmap(finish, in_axes=(0, 0, 0, None), out_axes=out_axes, donate_argnums=0),
   )
+
+
+def update(
+  agent: base.Agent, state: LearnerState, batch: types.Batch, progress: Any
+) -> tuple[LearnerState, base.UpdateOutput, base.Params]:
+  """Returns the next state, the output and acting parameters.
+
+  Runs on each training device, under the axis `base.AXIS`, unless the agent's
+  update is in pieces.
+  """
+  batch, key = _prepare(state, batch)
+  return _end(agent, state, *agent.update(state.agent, batch, key, progress))
 
 
 def _prepare(

@@ -82,6 +82,15 @@ class Block:
   leaves: list[np.ndarray]  # the same arrays in the order of `nest.flatten`
   width: int  # W
 
+  def as_batch(self, weight: np.ndarray) -> types.Batch:
+    """Returns the block with its unrolls' weights, float32 `[W]`."""
+    return types.Batch(self.unroll, weight)
+
+  def versions(self) -> np.ndarray:
+    """Returns the parameter versions of its transitions, int `[T, W]`."""
+    # The last step's action is of the next unroll.
+    return self.unroll.steps.parameter_version[:-1]
+
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Sample:
@@ -218,7 +227,12 @@ class Replay(Table):
 
 
 class TrajectoryStore(abc.ABC):
-  """Tables by name, for unrolls like `unroll_spec`; thread-safe."""
+  """Tables by name, for unrolls like `unroll_spec`; thread-safe.
+
+  `is_saved`: whether its contents are part of checkpoints.
+  """
+
+  is_saved = True
 
   unroll_spec: types.Unroll  # of `types.ArraySpec`, without a batch dimension
   overlap: int  # steps that consecutive unrolls of an environment share

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from absl import logging
 
 from seedrl_jax import types
-from seedrl_jax.replay import base, table_configs
+from seedrl_jax.replay import base, device, table_configs
 from seedrl_jax.replay.embedded import store as embedded
 from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.client import server_location, store
@@ -25,6 +25,7 @@ def make_store(
   lock_step: bool = False,
   has_single_steps: bool = False,
   local_inference: bool = False,
+  on_device: bool = False,
 ) -> base.TrajectoryStore:
   """Returns the store of a run.
 
@@ -37,11 +38,15 @@ def make_store(
     lock_step: whether acting and learning take turns; needs the embedded store.
     has_single_steps: whether an unroll trains on one transition.
     local_inference: whether actors write unrolls too, which needs Reverb.
+    on_device: whether unrolls stay on the devices.
 
   Raises MemoryError or ValueError, naming the flag to change.
   """
   # Raises if the table cannot give such batches.
   tables[0].num_blocks(batch_size, None, block_width)
+  if on_device:
+    assert isinstance(tables[0], table_configs.QueueConfig)
+    return device.DeviceStore(tables[0], unroll_spec, block_width)
   make_location = None
   _check_backend(config, lock_step, local_inference)
   if not (

@@ -15,11 +15,13 @@ KEYS: Table = {
   'replay': Section('The store of unrolls for training.'),
   'replay.backend': Key(
     'auto',
-    one_of('embedded', 'reverb', 'auto'),
+    one_of('embedded', 'reverb', 'device', 'auto'),
     "'reverb' is a server process, which the run starts and monitors. "
-    "'embedded' is in the process of the learner. 'auto' is embedded for a "
+    "'embedded' is in the process of the learner. 'device' is a queue of "
+    'unrolls that stay on the devices, for environments in JAX without remote '
+    "actors. 'auto' is that if it can be; otherwise it is embedded for a "
     "queue (sampler 'fifo') and for single transitions (`unroll_length` 1) "
-    'that only this process inserts; otherwise Reverb, if it is available.',
+    'that only this process inserts, and else Reverb, if it is available.',
   ),
   'replay.address': Key(
     '', TEXT, 'Address host:port of a running launch/reverb_server.py.'

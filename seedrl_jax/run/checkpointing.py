@@ -137,7 +137,7 @@ class RunCheckpoints:
     self, store: replay.TrajectoryStore
   ) -> checkpoints_lib.ReplayCheckpoints | None:
     """Restores `store` if it can; returns what saves it, None if nothing."""
-    if not self._config.replay:
+    if not (self._config.replay and store.is_saved):
       return None
     saved = checkpoints_lib.ReplayCheckpoints(
       store, self._workdir.replay, self._say

@@ -240,6 +240,51 @@ def check_batch(config: ml_collections.ConfigDict, num_training: int) -> int:
   return config.batch_size // num_training
 
 
+def stays_on_device(
+  config: ml_collections.ConfigDict, is_in_jax: bool, overlap: int
+) -> bool:
+  """Returns whether unrolls stay on the devices, by `replay.backend`.
+
+  Args:
+    is_in_jax: whether the local environments are.
+    overlap: steps that consecutive unrolls share.
+
+  Raises:
+    ValueError: if they must, but cannot.
+  """
+  replay, obstacle = config.replay, ''
+  if not is_in_jax:
+    obstacle = f'{config.env.id} is not in JAX'
+  elif replay.sampler != 'fifo':
+    obstacle = 'a replay is on the host; only a queue (replay.sampler=fifo) can'
+  elif overlap > 1:
+    obstacle = f"the agent's unrolls overlap by {overlap} steps, not by 1"
+  elif config.actors.max_envs:
+    obstacle = 'remote actors send unrolls, too (--config.actors.max_envs)'
+  elif replay.address:
+    obstacle = f'--config.replay.address={replay.address} is on the host'
+  if replay.backend == 'device' and obstacle:
+    raise ValueError(f'--config.replay.backend=device: {obstacle}; take auto.')
+  return replay.backend in ('device', 'auto') and not obstacle
+
+
+def check_blocks(shares: Sequence[StreamShare], block_width: int) -> None:
+  """Checks that unrolls of environments in JAX can be cut into blocks.
+
+  Raises:
+    ValueError: with the sizes that can.
+  """
+  for share in shares:
+    if share.is_remote or share.num_train % block_width == 0:
+      continue
+    raise ValueError(
+      f'--config.env.num_envs: a stream has {share.num_train} environments in '
+      f'JAX, which act together and give blocks of {block_width} unrolls, one '
+      'for each training device; make it a multiple of that, or make '
+      '--config.batch_size smaller.'
+    )
+
+
 def check_max_lag(
   config: ml_collections.ConfigDict,
   shares: Sequence[StreamShare],

@@ -19,7 +19,7 @@ from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
-from seedrl_jax.inference import lag_gate, specs
+from seedrl_jax.inference import device_worker, lag_gate, specs
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.learner import lag_filter, topology, update
 from seedrl_jax.learner import learner as learner_lib
@@ -33,6 +33,7 @@ from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import startup
 
+Worker = worker_lib.InferenceWorker | device_worker.DeviceWorker
 # Makes a stream's environments from its index and its share.
 MakeStream = Callable[[int, layout_lib.StreamShare], envs.EnvStream]
 # Environment i of stream s has the seed s * this + i; streams are numbered over
@@ -77,7 +78,7 @@ class Parts:
   learner: learner_lib.Learner
   prefetcher: prefetch_lib.Prefetcher
   store: replay.TrajectoryStore
-  workers: tuple[worker_lib.InferenceWorker, ...]
+  workers: tuple[Worker, ...]
   blank_batch: list[types.Batch]
   actors: actor_server.ActorServer | None
   gate: lag_gate.LagGate | None
@@ -107,7 +108,7 @@ class Parts:
     with contextlib.ExitStack() as stack:
       # Closes all even if one raises.
       for worker in self.workers:
-        stack.callback(worker.stream.interrupt)
+        stack.callback(worker.interrupt)
       stack.callback(self.store.interrupt)
       stack.callback(self.prefetcher.close)
       if self.gate is not None:
@@ -117,7 +118,7 @@ class Parts:
     """Closes the environments; raises EnvironmentFailed once if one hangs."""
     with contextlib.ExitStack() as stack:
       for worker in self.workers:
-        stack.callback(worker.stream.close)
+        stack.callback(worker.close)
 
   def release(self, ended: bool = False) -> None:
     """Closes the rest after `interrupt`; actors end if training `ended`."""
@@ -173,19 +174,12 @@ class _Opener:
     elif plan.placement.index:
       # Only process 0 has saved its keys; the others take new ones.
       keys = jax.vmap(jax.random.fold_in, (0, None))(keys, start.starts)
-    agent, env_spec = plan.agent, plan.env_spec
-    output = specs.output_spec(agent, env_spec.stream, agent.params_shapes())
-    self._steps = [
-      device_step_lib.DeviceStep(
-        agent, env_spec.stream, output, p.device, len(p.global_env_id), k
-      )
-      for p, k in zip(plan.shares, keys, strict=True)
-    ]
+    self._keys = keys
     self._unroll_spec = plan_lib.unroll_spec(plan)
 
   def open(self, streams: MakeStream | None) -> Parts:
     """Opens all parts, or none if one fails."""
-    workers = []
+    workers: list[Worker] = []
     with contextlib.ExitStack() as cleanup:
       store = self._open_store()
       cleanup.callback(store.close)
@@ -196,12 +190,14 @@ class _Opener:
       gate = self._make_gate(store)
       make_stream = streams or self._make_stream
       remote = iter(actors.streams if actors is not None else ())
-      for i, (share, step) in enumerate(
-        zip(self._plan.shares, self._steps, strict=True)
-      ):
+      is_in_jax = streams is None and self._plan.device_env is not None
+      for i, share in enumerate(self._plan.shares):
+        if is_in_jax and not share.is_remote:
+          workers.append(self._make_device_worker(i, share, store, gate))
+          continue
         stream = next(remote) if share.is_remote else make_stream(i, share)
         cleanup.callback(stream.close)
-        workers.append(self._make_worker(stream, share, step, store, gate))
+        workers.append(self._make_worker(i, stream, share, store, gate))
       startup.ready('environments')
       parts = self._connect(store, workers, actors, gate)
       startup.ready('learner')
@@ -224,6 +220,7 @@ class _Opener:
       plan.lock_step,
       has_single_steps=plan.unroll_length == 1,
       local_inference=plan.actors.local_inference,
+      on_device=plan.on_device,
     )
 
   def _open_actor_server(
@@ -288,23 +285,55 @@ class _Opener:
   ) -> envs.EnvStream:
     plan = self._plan
     num_streams = sum(not share.is_remote for share in plan.shares)
-    number = self._start.starts * _STREAMS_OF_START + index
     return env_factory.make_stream(
       plan.env,
-      seed=(plan.seed + number * _SEED_STRIDE) % 2**31,
+      seed=self._env_seed(index),
       num_envs=len(share.global_env_id),
       batch_size=share.batch_size,
       num_streams=num_streams,
     )
 
+  def _env_seed(self, index: int) -> int:
+    number = self._start.starts * _STREAMS_OF_START + index
+    return (self._plan.seed + number * _SEED_STRIDE) % 2**31
+
+  def _make_device_worker(
+    self,
+    index: int,
+    share: layout_lib.StreamShare,
+    store: replay.TrajectoryStore,
+    gate: lag_gate.LagGate | None,
+  ) -> device_worker.DeviceWorker:
+    plan = self._plan
+    writer = gate or store.table(table_configs.TABLE)
+    return device_worker.DeviceWorker(
+      plan_lib.unroll_program(plan, share),
+      share.device,
+      self._env_seed(index),
+      self._keys[index],
+      functools.partial(self._publisher.latest, share.device),
+      writer,
+      None if plan.cuts_blocks else self._make_assembler(share, writer),
+      gate if share.num_train else None,
+    )
+
   def _make_worker(
     self,
+    index: int,
     stream: envs.EnvStream,
     share: layout_lib.StreamShare,
-    step: device_step_lib.DeviceStep,
     store: replay.TrajectoryStore,
     gate: lag_gate.LagGate | None,
   ) -> worker_lib.InferenceWorker:
+    agent, spec = self._plan.agent, self._plan.env_spec.stream
+    step = device_step_lib.DeviceStep(
+      agent,
+      spec,
+      specs.output_spec(agent, spec, agent.params_shapes()),
+      share.device,
+      len(share.global_env_id),
+      self._keys[index],
+    )
     writer = gate or store.table(table_configs.TABLE)
     return worker_lib.InferenceWorker(
       stream=stream,
@@ -338,7 +367,7 @@ class _Opener:
   def _connect(
     self,
     store: replay.TrajectoryStore,
-    workers: Sequence[worker_lib.InferenceWorker],
+    workers: Sequence[Worker],
     actors: actor_server.ActorServer | None,
     gate: lag_gate.LagGate | None,
   ) -> Parts:

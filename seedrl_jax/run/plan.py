@@ -16,6 +16,7 @@ from seedrl_jax.agents import base as agents
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.inference import specs
+from seedrl_jax.inference import unroll_program as unroll_program_lib
 from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.learner import topology, update
 from seedrl_jax.replay import table_configs
@@ -29,6 +30,9 @@ class Plan:
 
   Attributes:
     env, actors, learner, replay: sections of the configuration.
+    device_env: the local environments, if they are in JAX.
+    on_device: whether their unrolls stay on the devices.
+    cuts_blocks: whether a queue takes such unrolls, which share one step.
     actor_config: see `handshake.local_config`.
     seed: of this process, as `batch_size`, `topology` and `shares`.
     unroll_length: transitions of an unroll that are trained on.
@@ -48,6 +52,9 @@ class Plan:
   learner: types.Config
   replay: types.Config
   actor_config: dict[str, Any]
+  device_env: types.DeviceEnv | None
+  on_device: bool
+  cuts_blocks: bool
   seed: int
   batch_size: int
   unroll_length: int
@@ -103,12 +110,22 @@ def make_plan(
   num_envs = min((x.num_train for x in shares if x.num_train), default=1)
   block_width = tables[0].writer_width(batch_width, num_envs, lock_step)
   layout_lib.check_max_lag(local_config, shares, block_width)
+  device_env = env_factory.device_env(local_config.env)
+  on_device = layout_lib.stays_on_device(
+    local_config, device_env is not None, agent.overlap
+  )
+  cuts_blocks = local_config.replay.sampler == 'fifo' and agent.overlap == 1
+  if device_env is not None and cuts_blocks:
+    layout_lib.check_blocks(shares, block_width)
   return Plan(
     env=local_config.env,
     actors=local_config.actors,
     learner=local_config.learner,
     replay=local_config.replay,
     actor_config=handshake.local_config(local_config),
+    device_env=device_env,
+    on_device=on_device,
+    cuts_blocks=cuts_blocks,
     seed=local_config.seed,
     batch_size=local_config.batch_size,
     unroll_length=local_config.unroll_length,
@@ -166,4 +183,19 @@ def unroll_spec(plan: Plan) -> types.Unroll:
     agent.num_transitions(plan.unroll_length),
     specs.output_spec(agent, env_spec.stream, agent.params_shapes()),
     specs.core_spec(agent),
+  )
+
+
+def unroll_program(
+  plan: Plan, share: layout_lib.StreamShare
+) -> unroll_program_lib.UnrollProgram:
+  """Returns what acts in a share of the environments, which are in JAX."""
+  assert plan.device_env is not None
+  return unroll_program_lib.UnrollProgram(
+    plan.agent,
+    plan.device_env,
+    share.global_env_id,
+    share.num_train,
+    plan.unroll_length,
+    plan.block_width if plan.cuts_blocks else None,
   )

@@ -141,7 +141,7 @@ class RunCounters:
     while self._remote_episodes:
       yield True, *self._remote_episodes.popleft()
     for worker in self.parts.workers:
-      for episode in worker.stream.take_episodes():
+      for episode in worker.take_episodes():
         is_training = episode.env_id < worker.num_train_envs
         yield is_training, episode.episode_return, episode.length
 
@@ -301,7 +301,7 @@ class RunReporter:
       returns=list(self._reporter.training.returns),
       eval_returns=list(self._reporter.evaluation.returns),
       value_std=self._watch.value_std,
-      inference_keys=[w.device_step.key.tolist() for w in self._parts.workers],
+      inference_keys=[w.key.tolist() for w in self._parts.workers],
     )
 
   def summary(self, status: str) -> report.Summary:

@@ -79,7 +79,7 @@ class Training:
     if self._parts.lock_step:
       # Its only thread may wait for an environment that hangs.
       for worker in self._parts.workers:
-        worker.stream.interrupt()
+        worker.interrupt()
 
   def compile(self) -> None:
     """Compiles inference and update, so that nothing compiles in mid-run."""

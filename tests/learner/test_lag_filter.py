@@ -29,6 +29,12 @@ def _dropped(batch):
   return first[0].tolist()
 
 
+def _filter(keep, pieces):
+  """Returns what `keep` makes of pieces with their oldest versions."""
+  versions = [p.unroll.steps.parameter_version[:-1].min(axis=0) for p in pieces]
+  return keep(pieces, versions)
+
+
 def test_masks_unrolls_with_a_step_older_than_the_bound():
   # An agent that makes three updates of a batch, in its ninth.
   keep = lag_filter.LagFilter(2, version=24, updates_per_batch=3)
@@ -38,7 +44,7 @@ def test_masks_unrolls_with_a_step_older_than_the_bound():
     _batch([[24], [24], [24]]),
   ]
   before = [p.unroll.steps.step_type.copy() for p in pieces]
-  masked, share = keep(pieces)
+  masked, share = _filter(keep, pieces)
   assert [_dropped(p) for p in masked] == [[False, True, True, False], [False]]
   assert share == 2 / 5
   # A sample is read-only.
@@ -52,18 +58,20 @@ def test_masks_unrolls_with_a_step_older_than_the_bound():
 
 def test_the_bound_moves_with_each_batch():
   keep = lag_filter.LagFilter(1, version=5, updates_per_batch=1)
-  shares = [keep([_batch([[5, 6, 7], [5, 6, 7]])])[1] for _ in range(4)]
+  shares = [
+    _filter(keep, [_batch([[5, 6, 7], [5, 6, 7]])])[1] for _ in range(4)
+  ]
   assert shares == [0.0, 0.0, 1 / 3, 2 / 3]
 
 
 def test_a_run_that_drops_everything_fails():
   keep = lag_filter.LagFilter(1, version=5, updates_per_batch=1)
-  assert keep([_batch([[5], [5]])])[1] == 0
+  assert _filter(keep, [_batch([[5], [5]])])[1] == 0
   for _ in range(19):
-    keep([_batch([[0], [0]])])
+    _filter(keep, [_batch([[0], [0]])])
   # Recent enough for the twentieth batch, and the next.
-  assert keep([_batch([[99], [99]])])[1] == 0
+  assert _filter(keep, [_batch([[99], [99]])])[1] == 0
   for _ in range(19):
-    keep([_batch([[0], [0]])])
+    _filter(keep, [_batch([[0], [0]])])
   with pytest.raises(lag_filter.TooOldError, match=r'of 20 batches .*raise'):
-    keep([_batch([[0], [0]])])
+    _filter(keep, [_batch([[0], [0]])])

@@ -1,0 +1,130 @@
+"""Makes a `types.DeviceEnv` of the functions of a single environment."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seedrl_jax import types
+
+
+class Transition(NamedTuple):
+  """What a step of one environment leads to.
+
+  Attributes:
+    observation: the true one, also at the episode's end.
+    reward: scalar.
+    terminated, truncated: bool; the second only counts without the first.
+  """
+
+  state: types.Nest
+  observation: types.Nest
+  reward: jax.Array
+  terminated: jax.Array
+  truncated: jax.Array
+
+
+class _State(NamedTuple):
+  """The state of N environments.
+
+  Attributes:
+    key: of the next step.
+    states: leaves `[N, ...]`.
+    observation: the last ones, `[N, ...]`.
+    is_over: bool `[N]`, whether the next output is FIRST.
+  """
+
+  key: jax.Array
+  states: types.Nest
+  observation: types.Nest
+  is_over: jax.Array
+
+
+def batch(
+  spec: types.StreamSpec,
+  reset: Callable[[jax.Array], tuple[types.Nest, types.Nest]],
+  step: Callable[[jax.Array, types.Nest, jax.Array], Transition],
+  reset_share: float = 0.125,
+) -> types.DeviceEnv:
+  """Returns a batch of environments with resets inside.
+
+  Args:
+    spec: what one environment looks like; observations are cast to its dtypes.
+    reset: key -> state and observation.
+    step: (key, state, action) -> `Transition`; does not reset.
+    reset_share: of the environments that one step can reset, as every reset is
+      computed whether it is needed or not. The others repeat FIRST meanwhile.
+  """
+
+  def cast(observation: types.Nest) -> types.Nest:
+    return jax.tree.map(
+      lambda x, s: jnp.asarray(x, s.dtype).reshape(len(x), *s.shape),
+      observation,
+      spec.observation,
+    )
+
+  def reset_some(key: jax.Array, count: int) -> tuple[types.Nest, types.Nest]:
+    states, observation = jax.vmap(reset)(jax.random.split(key, count))
+    return states, cast(observation)
+
+  def init(key: jax.Array, n: int) -> tuple[_State, types.EnvOutput]:
+    key, reset_key = jax.random.split(key)
+    states, observation = reset_some(reset_key, n)
+    state = _State(key, states, observation, jnp.zeros(n, bool))
+    first = jnp.full(n, types.StepType.FIRST, jnp.uint8)
+    zeros = jnp.zeros(n, jnp.float32)
+    return state, _output(observation, zeros, zeros + 1, first)
+
+  def step_all(
+    state: _State, action: jax.Array
+  ) -> tuple[_State, types.EnvOutput]:
+    n = len(state.is_over)
+    key, step_key, reset_key = jax.random.split(state.key, 3)
+    after = jax.vmap(step)(jax.random.split(step_key, n), state.states, action)
+    after = after._replace(observation=cast(after.observation))
+    # Those that wait for a reset do not move.
+    is_over = state.is_over
+    kept = (state.states, state.observation)
+    states, observation = _where(is_over, kept, after[:2])
+    count = min(n, max(1, round(n * reset_share)))
+    (rows,) = jnp.nonzero(is_over, size=count, fill_value=n)
+    states, observation = jax.tree.map(
+      lambda x, y: x.at[rows].set(y, mode='drop'),
+      (states, observation),
+      reset_some(reset_key, count),
+    )
+    waits = is_over.at[rows].set(False, mode='drop')
+    ends = ~is_over & (after.terminated | after.truncated)
+    output = _output(
+      observation,
+      jnp.where(is_over, 0.0, after.reward).astype(jnp.float32),
+      jnp.where(~is_over & after.terminated, 0.0, 1.0).astype(jnp.float32),
+      jnp.where(
+        is_over,
+        types.StepType.FIRST,
+        jnp.where(ends, types.StepType.LAST, types.StepType.MID),
+      ).astype(jnp.uint8),
+    )
+    return _State(key, states, observation, waits | ends), output
+
+  return types.DeviceEnv(spec, init, step_all)
+
+
+def _output(
+  observation: types.Nest,
+  reward: jax.Array,
+  discount: jax.Array,
+  step_type: jax.Array,
+) -> types.EnvOutput:
+  env_id = jnp.arange(len(reward), dtype=jnp.int32)
+  return types.EnvOutput(observation, reward, discount, step_type, env_id)
+
+
+def _where(which: jax.Array, x: types.Nest, y: types.Nest) -> types.Nest:
+  """Returns rows of `x` or `y`, nests `[N, ...]`, by bool `[N]`."""
+
+  def choose(a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+
+  return jax.tree.map(choose, x, y)

@@ -1,0 +1,51 @@
+"""Environments in JAX as an `EnvStream`, one call per step.
+
+For all that is not training on this machine: evaluation, video, recording,
+remote actors. Training scans whole unrolls (`inference.device_worker`).
+"""
+
+import jax
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.envs import base
+
+
+class DeviceEnvStream(base.LocalStream):
+  """A `types.DeviceEnv`, all of whose environments step together."""
+
+  def __init__(self, env: types.DeviceEnv, seed: int, num_envs: int):
+    super().__init__(env.spec, env.spec.action.dtype, num_envs, num_envs)
+    self._step = jax.jit(env.step, donate_argnums=0)
+    init = jax.jit(env.init, static_argnums=1)
+    self._state, output = init(jax.random.PRNGKey(seed), num_envs)
+    self._output: types.EnvOutput | None = output
+
+  def recv(self) -> types.EnvOutput:
+    with self._changed:
+      self._changed.wait_for(lambda: self._closed or self._output is not None)
+      self._check_open()
+      output, self._output = jax.device_get(self._output), None
+    step_type = output.step_type
+    self._check_rewards(output.reward, output.env_id)
+    last = step_type == types.StepType.LAST
+    self._statistics.update(
+      output.env_id, output.reward, last, last & (output.discount > 0)
+    )
+    self._statistics.restart(step_type == types.StepType.FIRST)
+    return output
+
+  def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
+    action = self._env_action(action, env_id)
+    ordered = np.empty_like(action)
+    ordered[env_id] = action
+    with self._changed:
+      self._check_open()
+      self._state, self._output = self._step(self._state, ordered)
+      self._changed.notify_all()
+
+  def render(self, env_id: int) -> None:
+    """See `LocalStream`; these environments have no drawing."""
+
+  def close(self) -> None:
+    self.interrupt()

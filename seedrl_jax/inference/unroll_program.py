@@ -1,0 +1,196 @@
+"""Acting and stepping environments in JAX, as one program on a core."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.agents import base
+
+
+class Carry(NamedTuple):
+  """What a call leaves to the next one; leaves `[N, ...]`.
+
+  Attributes:
+    env: the state of the environments.
+    output: their last outputs, which wait for actions.
+    previous_action: led to them.
+    core: before them.
+    episode_return, episode_length: of the episodes under way.
+  """
+
+  env: types.Nest
+  output: types.EnvOutput
+  previous_action: jax.Array
+  core: base.Core
+  episode_return: jax.Array
+  episode_length: jax.Array
+
+
+class Episodes(NamedTuple):
+  """The ends of episodes in S steps, and the number of steps.
+
+  Attributes:
+    ended: bool `[S, N]`.
+    episode_return, length, terminated: `[S, N]`, where ended.
+    env_steps: int32 `[N]`, transitions (none lead to FIRST).
+  """
+
+  ended: types.Array
+  episode_return: types.Array
+  length: types.Array
+  terminated: types.Array
+  env_steps: types.Array
+
+
+class Acted(NamedTuple):
+  """What a call gives, on the device.
+
+  Attributes:
+    key: PRNG key of the next call.
+    episodes: of all environments.
+    unrolls: of the training ones; see `UnrollProgram`.
+  """
+
+  key: jax.Array
+  episodes: Episodes
+  unrolls: Any
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UnrollProgram:
+  """Acts for `num_steps` steps in all environments of a stream.
+
+  Attributes:
+    env_id: int32 `[N]`, run-wide ids; those that train come first.
+    num_train: their number.
+    block_width: if set, `Acted.unrolls` are blocks of so many unrolls of
+      `num_steps` transitions: each a `types.Batch` with a leading axis of 1, as
+      an update takes it. The step that ends an unroll is also the next one's
+      first: it is acted for each with the same key, but with the parameters of
+      that call. If None, they are `types.Steps`, `[num_steps, num_train, ...]`,
+      and the core states before them.
+  """
+
+  agent: base.Agent
+  env: types.DeviceEnv
+  env_id: np.ndarray
+  num_train: int
+  num_steps: int
+  block_width: int | None = None
+
+  def init(self, key: jax.Array) -> Carry:
+    """Resets the environments."""
+    n, action = len(self.env_id), self.env.spec.action
+    state, output = self.env.init(key, n)
+    return Carry(
+      env=state,
+      output=output,
+      previous_action=jnp.zeros((n, *action.shape), action.dtype),
+      core=self.agent.initial_core(n),
+      episode_return=jnp.zeros(n, jnp.float32),
+      episode_length=jnp.zeros(n, jnp.int32),
+    )
+
+  def __call__(
+    self, params: base.Params, version: jax.Array, key: jax.Array, carry: Carry
+  ) -> tuple[Carry, Acted]:
+    """Acts with `params`, whose version is an int32 scalar."""
+    core = carry.core
+
+    def step(state: Any, _: None) -> Any:
+      key, carry = state
+      key, act_key = jax.random.split(key)
+      row, after = self._act(params, version, act_key, carry)
+      carry, ended = self._move(carry, row.agent_output.action, after)
+      return (key, carry), (self._train(row), ended)
+
+    (key, carry), (steps, ended) = jax.lax.scan(
+      step, (key, carry), None, self.num_steps
+    )
+    env_steps = jnp.sum(ended.env_steps, axis=0)
+    episodes = ended._replace(env_steps=env_steps)
+    core = self._train(core)
+    if self.block_width is None:
+      return carry, Acted(key, episodes, (steps, core))
+    _, act_key = jax.random.split(key)
+    last, _ = self._act(params, version, act_key, carry)
+    blocks = [
+      self._block(steps, self._train(last), core, start)
+      for start in range(0, self.num_train, self.block_width)
+    ]
+    return carry, Acted(key, episodes, blocks)
+
+  def _act(
+    self, params: base.Params, version: jax.Array, key: jax.Array, carry: Carry
+  ) -> tuple[types.Steps, base.Core]:
+    """Returns a step `[N]`, with what the agent chose, and the next core."""
+    output = carry.output
+    first = output.step_type == types.StepType.FIRST
+    previous = carry.previous_action
+    step = types.Steps(
+      observation=output.observation,
+      reward=output.reward,
+      discount=output.discount,
+      step_type=output.step_type,
+      previous_action=jnp.where(_as_column(first, previous), 0, previous),
+      agent_output=(),
+      parameter_version=jnp.broadcast_to(version, first.shape),
+    )
+    chosen, core = self.agent.act(
+      params, key, types.agent_input(step), carry.core, jnp.array(self.env_id)
+    )
+    return step._replace(agent_output=chosen), core
+
+  def _move(
+    self, carry: Carry, action: jax.Array, core: base.Core
+  ) -> tuple[Carry, Episodes]:
+    """Steps the environments; returns the episodes `[N]` that ended."""
+    spec = self.env.spec.action
+    bounded = action
+    if not spec.is_discrete:
+      bounds = (np.reshape(x, spec.shape) for x in (spec.minimum, spec.maximum))
+      bounded = jnp.clip(action, *bounds).astype(action.dtype)
+    state, output = self.env.step(carry.env, bounded)
+    moved = (output.step_type != types.StepType.FIRST).astype(jnp.int32)
+    ended = output.step_type == types.StepType.LAST
+    total = carry.episode_return + output.reward
+    length = carry.episode_length + moved
+    carry = Carry(
+      env=state,
+      output=output,
+      previous_action=action,
+      core=core,
+      episode_return=jnp.where(ended, 0.0, total),
+      episode_length=jnp.where(ended, 0, length),
+    )
+    return carry, Episodes(ended, total, length, output.discount == 0, moved)
+
+  def _train(self, tree: types.Nest) -> types.Nest:
+    """Returns the rows of a nest `[N, ...]` that train."""
+    return jax.tree.map(lambda x: x[: self.num_train], tree)
+
+  def _block(
+    self, steps: types.Steps, last: types.Steps, core: base.Core, start: int
+  ) -> types.Batch:
+    """Returns the unrolls of environments from `start` on, with the axis."""
+    assert self.block_width is not None
+    part = slice(start, start + self.block_width)
+    unroll = types.Unroll(
+      steps=jax.tree.map(
+        lambda x, y: jnp.concatenate([x[:, part], y[None, part]])[None],
+        steps,
+        last,
+      ),
+      initial_core=jax.tree.map(lambda x: x[part][None], core),
+      env_id=jnp.array(self.env_id[part])[None],
+    )
+    return types.Batch(unroll, jnp.ones((1, self.block_width), jnp.float32))
+
+
+def _as_column(which: jax.Array, x: jax.Array) -> jax.Array:
+  """Returns bool `[N]` with as many axes as `x`, `[N, ...]`."""
+  return which.reshape(-1, *[1] * (x.ndim - 1))

@@ -1,0 +1,85 @@
+"""A queue of unrolls that stay on their devices.
+
+It passes on handles: arrays of JAX, which this module never reads.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from seedrl_jax import types
+from seedrl_jax.replay import base, blocks, table_configs
+from seedrl_jax.replay.embedded import tables
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class DeviceBlock(base.Block):
+  """W unrolls on a device; the other attributes are empty.
+
+  Attributes:
+    batch: with a leading axis of 1, as an update takes it.
+    version: of the parameters that acted.
+  """
+
+  batch: Any = None
+  version: int = types.NO_VERSION
+
+  def as_batch(self, weight: np.ndarray) -> types.Batch:
+    """Returns the batch, whose weights are 1 on the device already."""
+    return self.batch
+
+  def versions(self) -> np.ndarray:
+    return np.full((1, self.width), self.version)
+
+
+class _Pool:
+  """Makes empty blocks; drops used ones, and so their arrays."""
+
+  def __init__(self, width: int):
+    self.width = width
+
+  def take(self) -> DeviceBlock:
+    nothing: Any = ()
+    return DeviceBlock(types.Unroll(*[nothing] * 3), [], self.width)
+
+  def give_back(self, used: Iterable[base.Block]) -> None:
+    """Does nothing."""
+
+
+class DeviceStore(base.TrajectoryStore):
+  """One queue of `DeviceBlock`s, in place of `EmbeddedStore`."""
+
+  is_saved = False
+  address = None
+
+  def __init__(
+    self,
+    config: table_configs.QueueConfig,
+    unroll_spec: types.Unroll,
+    block_width: int,
+  ):
+    self.unroll_spec = unroll_spec
+    self.overlap = 1
+    layout = blocks.UnrollLayout(unroll_spec, self.overlap)
+    pool: Any = _Pool(block_width)
+    self._queue = tables.EmbeddedQueue(config, layout, pool)
+    self._tables = {config.name: self._queue}
+
+  def flush(self) -> None:
+    """Does nothing: inserts take effect at once."""
+
+  def info(self) -> Mapping[str, base.TableInfo]:
+    return {name: self._queue.info() for name in self._tables}
+
+  def checkpoint(
+    self, path: str, on_snapshot: Callable[[], None] | None = None
+  ) -> None:
+    raise NotImplementedError('What is on devices is not saved.')
+
+  def restore(self, path: str) -> None:
+    raise NotImplementedError('What is on devices is not saved.')
+
+  def close(self) -> None:
+    self.interrupt()

@@ -1,0 +1,168 @@
+"""Runs whose environments are in JAX."""
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from seedrl_jax.configs import (
+  benchmark,
+  ppo_cartpole,
+  pqn_cartpole,
+  r2d2_cartpole,
+  sac_pendulum,
+  vtrace_cartpole,
+)
+from seedrl_jax.lab.benchmarks import ceilings, timing
+from seedrl_jax.lab.planning import programs
+from seedrl_jax.learner import update
+from seedrl_jax.replay import device
+from seedrl_jax.run import plan, training
+from tests import runs
+
+# No other array has this dimension.
+_LENGTH = 12
+
+
+def _config(make=vtrace_cartpole.get_config, **values):
+  small = {
+    'env__id': 'gymnax:CartPole-v1',
+    'replay__backend': 'auto',
+    'unroll_length': _LENGTH,
+    'total_env_frames': 2000,
+  }
+  return runs.tiny(make, **{**small, **values})
+
+
+def _refuse_host(monkeypatch):
+  """Makes all that would bring unrolls to the host raise, once it trains."""
+
+  def check(leaves):
+    for x in leaves:
+      if isinstance(x, jax.Array) and _LENGTH + 1 in x.shape:
+        raise AssertionError('An unroll came to the host.')
+
+  def checked(function):
+    def call(tree, *args, **kwargs):
+      check(jax.tree.leaves(tree))
+      return function(tree, *args, **kwargs)
+
+    return call
+
+  def place(*_):
+    raise AssertionError('An array of the host went to the devices.')
+
+  compile_all = training.Training.compile
+
+  def compile_and_refuse(self):
+    compile_all(self)
+    monkeypatch.setattr(np, 'asarray', checked(np.asarray))
+    monkeypatch.setattr(jax, 'device_get', checked(jax.device_get))
+    monkeypatch.setattr(update.Updater, '_place', place)
+
+  monkeypatch.setattr(training.Training, 'compile', compile_and_refuse)
+
+
+@pytest.mark.parametrize('backend', ['device', 'embedded'])
+@pytest.mark.parametrize('split', ['1:1', '1:3', '2:2'])
+def test_unrolls_never_visit_the_host(tmp_path, monkeypatch, split, backend):
+  devices = 1 if split == '1:1' else 4
+  config = _config(
+    env__num_envs=24,
+    batch_size=12,
+    num_eval_envs=4,
+    topology__max_devices=devices,
+    topology__inference_to_training=split,
+    replay__backend=backend,
+  )
+  _refuse_host(monkeypatch)
+  run = runs.Run(config, tmp_path)
+  if backend == 'embedded':
+    # The guards see what does.
+    with pytest.raises(Exception, match='came to the host'):
+      run.train()
+    return
+  assert isinstance(run.system.parts.store, device.DeviceStore)
+  summary = run.train()
+  assert summary['status'] == 'finished'
+  assert summary['updates'] >= 2000 // (12 * _LENGTH) - 4
+  assert summary['mean_return_100'] > 8 and summary['eval_mean_return'] > 8
+  runs.check_cartpole_episodes(tmp_path)
+
+
+@pytest.mark.parametrize(
+  ('make', 'values'),
+  [
+    (ppo_cartpole.get_config, {}),
+    (ppo_cartpole.get_config, {'network__lstm_size': 4}),
+    (pqn_cartpole.get_config, {'env__factory': 'my_device_env:make'}),
+    (vtrace_cartpole.get_config, {'learner__max_lag': 1}),
+    (vtrace_cartpole.get_config, {'replay__backend': 'reverb'}),
+    (r2d2_cartpole.get_config, {'replay__min_size': 8}),
+    (sac_pendulum.get_config, {'env__id': 'gymnax:Pendulum-v1'}),
+  ],
+)
+def test_agents_train(tmp_path, monkeypatch, make, values):
+  monkeypatch.syspath_prepend(runs.ROOT / 'docs/examples')
+  config = _config(make, **values)
+  if make is sac_pendulum.get_config:
+    config.unroll_length = 1
+    config.replay.min_size = config.batch_size = 8
+  if 'minibatches' in config:
+    config.minibatches = 2
+  summary = runs.Run(config, tmp_path).train()
+  assert summary['status'] == 'finished' and summary['updates'] > 2
+  if config.learner.max_lag is not None:
+    assert max(runs.column(tmp_path, 'replay/policy_lag_max_batches')) <= 1
+
+
+def test_deterministic_runs_are_bit_equal_and_resume(tmp_path):
+  config = _config(deterministic=True, network__lstm_size=3)
+  trained = []
+  for seed, name in (1, 'a'), (1, 'b'), (2, 'c'):
+    config.seed = seed
+    trained.append(runs.Run(config, tmp_path / name))
+    trained[-1].train()
+  a, b, c = trained
+  chex.assert_trees_all_equal(a.params, b.params)
+  same = jax.tree.map(np.array_equal, a.params, c.params)
+  assert not all(jax.tree.leaves(same))
+  config.seed, config.total_env_frames = 1, 4000
+  resumed = runs.Run(config, tmp_path / 'a')
+  keys = [run.system.parts.workers[0].key for run in (a, resumed)]
+  np.testing.assert_array_equal(*keys)
+  chex.assert_trees_all_equal(resumed.params, a.params)
+  before = runs.summary(tmp_path / 'a')
+  after = resumed.train()
+  assert after['env_frames'] >= 4000 and after['updates'] > before['updates']
+
+
+@pytest.mark.parametrize(
+  ('values', 'message'),
+  [
+    ({'env__num_envs': 6}, r'env.num_envs: .*multiple'),
+    ({'env__batch_size': 2}, r'env.batch_size=2: has no effect on gymnax'),
+    ({'env__options': {'gravi': 1}}, r'options.gravi: .* gravity'),
+    ({'env__id': 'gymnax:CartPol-v1'}, r'nearest are gymnax:CartPole-v1'),
+    ({'actors__max_envs': 4}, r'backend=device: remote actors'),
+    ({'env__id': 'Catch-v0'}, r'backend=device: Catch-v0 is not in JAX'),
+    ({'make': r2d2_cartpole.get_config}, r'backend=device: a replay'),
+  ],
+)
+def test_refusals(values, message):
+  with pytest.raises(ValueError, match=message):
+    plan.make_plan(_config(**{'replay__backend': 'device', **values}))
+
+
+def test_the_stages_of_a_run_and_its_programs():
+  config = benchmark.get_config('gymnax_cartpole', 8)
+  config.batch_size, config.topology.max_devices = 4, 1
+  stages = ceilings.measure(config, None, timing.Windows(1, 0.01))
+  assert stages.store is None
+  assert len(stages.rows()) == 6
+  made = plan.make_plan(config)
+  assert stages.ideal(made.topology) == stages.fused.median > 0
+  (resources,) = stages.resources(made.topology)
+  assert resources.keys() == {'inference', 'update', 'publishing'}
+  names = [program.name for program in programs.list_programs(made)]
+  assert names == ['update', f'act and step {8 * config.unroll_length}']
