@@ -28,6 +28,13 @@ def _cartpole(num_envs: int, batch_size: int = 256) -> base.Config:
   return config
 
 
+def _in_jax(env_id: str, num_envs: int = 1024) -> base.Config:
+  config = _cartpole(num_envs)
+  config.env.id = env_id
+  config.network.torso = 'mlp'
+  return config
+
+
 def _free() -> base.Config:
   config = _cartpole(256)
   config.env.batch_size = 256
@@ -71,6 +78,8 @@ _MAKERS = {
   'cartpole32': lambda: _cartpole(32, batch_size=128),
   'cartpole128': lambda: _cartpole(128),
   'cartpole256': lambda: _cartpole(256),
+  'gymnax_cartpole': lambda: _in_jax('gymnax:CartPole-v1'),
+  'gymnax_breakout': lambda: _in_jax('gymnax:Breakout-MinAtar'),
   'pong_tiny': lambda: _pong('tiny', 64, 16),
   'pong_shallow': lambda: _pong('shallow', 32, 16),
   'pong_resnet': lambda: _pong('resnet', 32, 16),
@@ -119,7 +128,8 @@ def get_config(case: str, num_envs: int | None = None) -> base.Config:
     env = config.env
     env.batch_size = -(-env.batch_size * num_envs // env.num_envs)
     env.num_envs = num_envs
-  config.replay.backend = 'embedded'
+  in_jax = ':' in config.env.id
+  config.replay.backend = 'device' if in_jax else 'embedded'
   return endless(config)
 
 

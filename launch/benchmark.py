@@ -37,9 +37,10 @@ _CASE = flags.DEFINE_multi_string(
 )
 _BACKEND = flags.DEFINE_multi_enum(
   'backend',
-  ['embedded'],
-  ['embedded', 'reverb'],
-  'Store of a case; repeated, a case runs on one after the other.',
+  [],
+  ['embedded', 'reverb', 'device'],
+  "Store of a case, instead of its own ('device' for environments in JAX, else "
+  "'embedded'); repeated, a case runs on one after the other.",
 )
 _ENVS = flags.DEFINE_multi_integer(
   'envs',
@@ -123,16 +124,18 @@ def _system() -> None:
   from seedrl_jax.lab.benchmarks import whole
 
   numbers: Sequence[int | None] = _ENVS.value or [None]
+  backends: Sequence[str | None] = _BACKEND.value or [None]
   cases = [
     (_case(name, benchmark.get_config(name, number)), backend)
     for name in _CASE.value or benchmark.CASES
     for number in numbers
-    for backend in _BACKEND.value
+    for backend in backends
   ]
   _describe()
   summary = []
   for case, backend in cases:
-    case.config.replay.backend = backend
+    if backend is not None:
+      case.config.replay.backend = backend
     summary.append(whole.measure(case, _stage_windows(), _system_windows()))
   tables.show(summary)
 

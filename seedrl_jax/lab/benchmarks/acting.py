@@ -26,7 +26,7 @@ def time_envs(
   plan: plan_lib.Plan, parts: parts_lib.Parts, windows: timing.Windows
 ) -> timing.Timing:
   """Times the environments of all streams with random actions."""
-  acts = [_act_randomly(worker.stream) for worker in parts.workers]
+  acts = [_act_randomly(worker.stream) for worker in stream_workers(parts)]
   return _time(acts, plan, windows)
 
 
@@ -35,7 +35,7 @@ def time_with_inference(
 ) -> timing.Timing:
   """Times environments and inference, which records nothing, of all streams."""
   acts = []
-  for share, recording in zip(plan.shares, parts.workers, strict=True):
+  for share, recording in zip(plan.shares, stream_workers(parts), strict=True):
     worker = worker_lib.InferenceWorker(
       stream=recording.stream,
       device_step=recording.device_step,
@@ -46,6 +46,15 @@ def time_with_inference(
     worker.compile()
     acts.append(functools.partial(_infer, worker))
   return _time(acts, plan, windows)
+
+
+def stream_workers(parts: parts_lib.Parts) -> list[worker_lib.InferenceWorker]:
+  """Returns the workers of a run whose environments are all on the host."""
+  workers = []
+  for worker in parts.workers:
+    assert isinstance(worker, worker_lib.InferenceWorker)
+    workers.append(worker)
+  return workers
 
 
 def _act_randomly(stream: envs.EnvStream) -> _Act:

@@ -7,8 +7,9 @@ import jax
 import ml_collections
 import numpy as np
 
+from seedrl_jax.agents import base as agents
 from seedrl_jax.lab import tables
-from seedrl_jax.lab.benchmarks import acting, environments, timing
+from seedrl_jax.lab.benchmarks import acting, environments, fused, timing
 from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
@@ -28,8 +29,12 @@ class Ceilings(NamedTuple):
     inference: the act step on the device.
     batch_size: of inference.
     update: the update of a batch.
-    store: insertion and sampling in the configured ratio.
     publish: publishing an update's parameters.
+    store: insertion and sampling in the configured ratio; None if unrolls stay
+      on the devices.
+    in_jax: whether the environments are part of the act step.
+    fused: environments, acting and training as one program; None if there is
+      none.
   """
 
   env: timing.Timing
@@ -37,8 +42,10 @@ class Ceilings(NamedTuple):
   inference: timing.Timing
   batch_size: int
   update: timing.Timing
-  store: timing.Timing
   publish: timing.Timing
+  store: timing.Timing | None
+  in_jax: bool = False
+  fused: timing.Timing | None = None
 
   def rows(self) -> list[tables.Row]:
     """Returns table rows."""
@@ -47,8 +54,9 @@ class Ceilings(NamedTuple):
       'environments + inference': self.env_and_inference,
       f'inference, batch {self.batch_size}': self.inference,
       'update': self.update,
-      'store': self.store,
       'publishing': self.publish,
+      'store': self.store,
+      'all in one program': self.fused,
     }
     return [
       {
@@ -58,10 +66,13 @@ class Ceilings(NamedTuple):
         'steal': f'{stage.stolen:.0%}',
       }
       for name, stage in stages.items()
+      if stage is not None
     ]
 
   def ideal(self, topology: topology_lib.Topology) -> float:
     """Returns the steps per second if the busiest resource is never idle."""
+    if self.fused is not None and len(topology.training) == 1:
+      return self.fused.median
     return 1.0 / max(sum(r.values()) for r in self.resources(topology))
 
   def resources(
@@ -73,8 +84,11 @@ class Ceilings(NamedTuple):
     own time.
     """
     cores = timing.cores()
-    host = {'environments': self.env.cpu_seconds / cores}
-    host['store'] = self.store.cpu_seconds / cores
+    host = {}
+    if not self.in_jax:
+      host['environments'] = self.env.cpu_seconds / cores
+    if self.store is not None:
+      host['store'] = self.store.cpu_seconds / cores
     if topology.training[0].platform == 'cpu':
       host['inference'] = self.inference.cpu_seconds / cores
       host['update'] = self.update.cpu_seconds / cores
@@ -88,7 +102,9 @@ class Ceilings(NamedTuple):
       'publishing': 1.0 / self.publish.median,
     }
     devices = [acting | learning] if topology.shared else [acting, learning]
-    return [host, {'environments': 1.0 / self.env.median}, *devices]
+    if not self.in_jax:
+      devices.append({'environments': 1.0 / self.env.median})
+    return [host, *devices]
 
 
 def steps_per_update(
@@ -112,11 +128,13 @@ def measure(
   state = plan_lib.initial_state(plan)
   parts = parts_lib.open_parts(plan, state, streams=streams)
   with contextlib.closing(parts):
+    if plan.device_env is not None and streams is None:
+      return _in_jax(config, plan, parts, windows)
     return Ceilings(
       env=acting.time_envs(plan, parts, windows),
       env_and_inference=acting.time_with_inference(plan, parts, windows),
       inference=_inference(parts, windows),
-      batch_size=parts.workers[0].stream.batch_size,
+      batch_size=plan.shares[0].batch_size,
       update=_update(config, parts, windows),
       publish=_publish(config, parts, windows),
       # Last: closes the store.
@@ -124,10 +142,33 @@ def measure(
     )
 
 
+def _in_jax(
+  config: ml_collections.ConfigDict,
+  plan: plan_lib.Plan,
+  parts: parts_lib.Parts,
+  windows: timing.Windows,
+) -> Ceilings:
+  """Measures the stages of a run whose environments are in JAX."""
+  acting_time = fused.time_with_inference(plan, windows)
+  in_pieces = isinstance(plan.agent.update, agents.UpdateInPieces)
+  can_fuse = plan.cuts_blocks and not in_pieces
+  return Ceilings(
+    env=fused.time_envs(plan, windows),
+    env_and_inference=acting_time,
+    inference=acting_time,
+    batch_size=len(plan.shares[0].global_env_id),
+    update=_update(config, parts, windows),
+    publish=_publish(config, parts, windows),
+    store=None if plan.on_device else _store(config, parts, windows),
+    in_jax=True,
+    fused=fused.time_with_training(plan, windows) if can_fuse else None,
+  )
+
+
 def _inference(
   parts: parts_lib.Parts, windows: timing.Windows
 ) -> timing.Timing:
-  worker = parts.workers[0]
+  (worker, *_) = acting.stream_workers(parts)
   size, step = worker.stream.batch_size, worker.device_step
   _, params = parts.publisher.latest(parts.topology.inference[0])
   observation = environments.random_observation(

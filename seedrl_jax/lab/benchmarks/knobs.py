@@ -39,6 +39,8 @@ class Run(NamedTuple):
     acting, learning: steps per second of one inference device, and of one
       training device.
     has_images: whether the network is convolutional.
+    in_jax: whether the environments are, which have no threads and all act in
+      each call.
   """
 
   config: ml_collections.ConfigDict
@@ -48,6 +50,7 @@ class Run(NamedTuple):
   acting: float
   learning: float
   has_images: bool
+  in_jax: bool = False
 
   @property
   def num_streams(self) -> int:
@@ -76,6 +79,7 @@ def describe_run(
     timed.inference.median,
     timed.update.median / len(plan.topology.training),
     any(len(leaf.shape) == 3 for leaf in leaves),
+    plan.device_env is not None,
   )
 
 
@@ -160,7 +164,7 @@ def _scaled_batch(size: int, times: float) -> Changes:
 
 def _batch_size(run: Run) -> list[Changes]:
   # Unrolls should begin together.
-  if run.config.learner.max_lag is not None:
+  if run.in_jax or run.config.learner.max_lag is not None:
     return []
   num_envs, size = run.stream_sizes
   return _values('env.batch_size', size, [min(2 * size, num_envs), size // 2])
@@ -188,6 +192,8 @@ def _streams(run: Run) -> list[Changes]:
 
 def _threads(run: Run) -> list[Changes]:
   """Threads of EnvPool, or processes of Gymnasium's environments."""
+  if run.in_jax:
+    return []
   env, streams = run.config.env, run.num_streams
   now, key = env.num_threads, 'env.num_threads'
   if factory.is_gymnasium(env):
@@ -201,6 +207,8 @@ def _threads(run: Run) -> list[Changes]:
 
 def _pinning(run: Run) -> list[Changes]:
   """Inference threads on the first processors, EnvPool's on the others."""
+  if run.in_jax:
+    return []
   keys = 'topology.inference_affinity_offset', 'env.thread_affinity_offset'
   if run.config.topology.inference_affinity_offset >= 0:
     return [dict.fromkeys(keys, -1)]

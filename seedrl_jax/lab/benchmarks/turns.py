@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterator
 
 import ml_collections
 
-from seedrl_jax import types
-from seedrl_jax.envs import base as envs
-from seedrl_jax.evaluation import playing
 from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.lab.benchmarks import whole
 from seedrl_jax.learner import learner as learner_lib
@@ -48,16 +45,14 @@ class _Gate(coordinator_lib.Coordinator):
     self.event.set()
 
 
-class _GatedStream(playing.WrappedStream):
-  """A stream with a gate in front of `recv`."""
+def _gated(step: Callable[[], None], gate: _Gate) -> Callable[[], None]:
+  """Returns a worker's step with a gate in front of it."""
 
-  def __init__(self, stream: envs.EnvStream, gate: _Gate):
-    super().__init__(stream)
-    self._gate = gate
+  def wait_and_step() -> None:
+    gate.event.wait()
+    step()
 
-  def recv(self) -> types.EnvOutput:
-    self._gate.event.wait()
-    return super().recv()
+  return wait_and_step
 
 
 @contextlib.contextmanager
@@ -77,7 +72,7 @@ def open_run(
   gate = _Gate()
   with whole.running(config, coordinator=gate) as (run, training):
     for worker in run.parts.workers:
-      worker.stream = _GatedStream(worker.stream, gate)
+      worker.step = _gated(worker.step, gate)  # type: ignore[method-assign]
     counts = whole.Counts(run, training)
     counts.warm_up(0.0)
 

@@ -166,7 +166,7 @@ def seconds_to(
     while time.perf_counter() - start < limit:
       wait(training, _POLL)
       for worker in started.parts.workers:
-        episodes = worker.stream.take_episodes()
+        episodes = worker.take_episodes()
         returns.extend(e.episode_return for e in episodes)
       if len(returns) == report.WINDOW and statistics.mean(returns) >= target:
         return time.perf_counter() - start

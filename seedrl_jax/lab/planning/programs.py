@@ -65,7 +65,10 @@ def list_programs(plan: plan_lib.Plan) -> Iterator[update.Program]:
     _leading(count, state), _leading(count, batch)
   )
   device = plan.topology.inference[0]
-  yield from _inference_programs(plan, device)
+  if plan.device_env is not None:
+    yield _unroll_program(plan, device)
+  if plan.device_env is None or plan.actors.max_envs:
+    yield from _inference_programs(plan, device)
   if agent.initial_priorities is not None:
     block = specs.blank_batch(unroll, plan.block_width).unroll.steps
     steps = _on(device, types.without_observation(block))
@@ -111,6 +114,26 @@ def _inference_programs(
     head = _array(device, (sizes[-1], header.width), jnp.int32)
     restored = (table, head, core(sizes[-1]))
     yield update.Program(f'restore {sizes[-1]}', programs.restore, restored, 0)
+
+
+def _unroll_program(plan: plan_lib.Plan, device: jax.Device) -> update.Program:
+  """Returns what acts in environments in JAX, named by its steps."""
+  share = next(x for x in plan.shares if x.device == device and not x.is_remote)
+  program = plan_lib.unroll_program(plan, share)
+  key = jax.ShapeDtypeStruct((2,), jnp.uint32)
+  shapes = (
+    plan.agent.params_shapes(),
+    jax.ShapeDtypeStruct((), jnp.int32),
+    key,
+    jax.eval_shape(program.init, key),
+  )
+  steps = len(share.global_env_id) * plan.unroll_length
+  return update.Program(
+    f'{ACT} and step {steps}',
+    jax.jit(program, donate_argnums=3),
+    _on(device, shapes),
+    3,
+  )
 
 
 def _batch_sizes(shares: Sequence[layout.StreamShare]) -> tuple[int, ...]:
