@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from seedrl_jax.configs import sac_pendulum
-from seedrl_jax.lab.benchmarks import environments, tuning, turns
+from seedrl_jax.lab.benchmarks import tuning, turns
 from seedrl_jax.run import system
 from tests import runs
 from tests.patience import PATIENCE
@@ -26,21 +26,18 @@ class _Waits(threading.Event):
     assert self._waiter.wait(PATIENCE)
 
 
-def test_stream_waits_at_the_gate_and_keeps_its_steps():
-  config = runs.tiny()
-  spec = environments.factory.make_spec(config.env)
+def test_worker_waits_at_the_gate():
   gate = turns._Gate()
   gate.event = _Waits()
-  stream = turns._GatedStream(environments.FreeStream(spec, 4, 2), gate)
-  assert (stream.num_envs, stream.min_batch_size) == (4, 2)
-  received = []
-  thread = threading.Thread(target=lambda: received.append(stream.recv()))
+  steps = []
+  step = turns._gated(lambda: steps.append(1), gate)
+  thread = threading.Thread(target=step)
   thread.start()
   gate.event.wait_for_waiter()
-  assert not received
+  assert not steps
   gate.ask_to_stop()
   thread.join(PATIENCE)
-  assert received[0].env_id.tolist() == [0, 1]
+  assert steps == [1]
 
 
 def test_learner_waits_at_the_gate():
@@ -69,7 +66,17 @@ def _sac():
   return config
 
 
-@pytest.mark.parametrize('config', [runs.tiny(total_env_frames=10**12), _sac()])
+def _in_jax():
+  return runs.tiny(
+    env__id='gymnax:CartPole-v1',
+    replay__backend='auto',
+    total_env_frames=10**12,
+  )
+
+
+@pytest.mark.parametrize(
+  'config', [runs.tiny(total_env_frames=10**12), _sac(), _in_jax()]
+)
 def test_runs_take_turns_and_end_while_they_wait(config):
   with turns.open_run(config, 0.0) as one, turns.open_run(config, 0.0) as other:
     for window in one, other, one:
