@@ -118,8 +118,8 @@ KEYS: Table = {
   'env.options': Key(
     {},
     settings.SECTION,
-    'More options of EnvPool. `use_contact_force` (Ant, Humanoid) is False '
-    'unless it is set here.',
+    'More options of EnvPool, or parameters of an environment in JAX. '
+    '`use_contact_force` (Ant, Humanoid) is False unless it is set here.',
   ),
   'env.drop_observations': Key(
     ('mission',),
