@@ -19,8 +19,8 @@ class GroupLease:
     """Expects FIRST steps first."""
     self.acts_itself = acts_itself  # whether its actor only sends reports
     self.env_id = np.asarray(env_id, np.int32)  # `[n]`, ids in the stream
-    # Whether an environment's next step is the first of an episode.
-    self._ended = np.ones(len(env_id), bool)
+    # The types of the last steps.
+    self._before = np.full(len(env_id), _LAST, np.uint8)
     self._next = 0
 
   def accept(
@@ -44,12 +44,14 @@ class GroupLease:
       raise wire.WireError('A discount is not in [0, 1].')
     if (step_type > _LAST).any():
       raise wire.WireError('There is no such type of step.')
-    if not np.array_equal(step_type == _FIRST, self._ended):
+    # FIRST may be repeated (see `types.DeviceEnv`).
+    impossible = (step_type == _FIRST) != (self._before == _LAST)
+    if (impossible & (self._before != _FIRST)).any():
       raise wire.WireError(
         'A FIRST step must come after the end of an episode, and only there.'
       )
     self._check_episodes(episodes, len(reward))
-    self._ended = step_type == _LAST
+    self._before = step_type.copy()
 
   def accept_report(self, sequence: int, report: local_messages.Report) -> None:
     """Checks the next REPORT; raises `WireError` if impossible."""

@@ -51,6 +51,14 @@ def _episode(sequence: int = 0, **values: float) -> bytes:
   return toys.CODEC.pack_steps(output, ended, sequence)
 
 
+def _steps(*kinds: int) -> list[bytes]:
+  return [toys.steps([0, 1, 2], kind, i) for i, kind in enumerate(kinds)]
+
+
+def test_a_reset_may_take_several_steps():
+  _lease(*_steps(toys.FIRST, toys.FIRST, toys.LAST, toys.FIRST, toys.FIRST))
+
+
 @pytest.mark.parametrize(
   'messages, sentence',
   [
@@ -58,11 +66,8 @@ def _episode(sequence: int = 0, **values: float) -> bytes:
     ([_FIRST, _FIRST], 'Message 0 came instead of message 1'),
     ([toys.steps([0, 1, 2, 3], toys.FIRST)], 'STEPS of 4 .* a group of 3'),
     ([toys.steps([0, 1, 2], toys.MID)], 'A FIRST step'),
-    ([_FIRST, toys.steps([0, 1, 2], toys.FIRST, 1)], 'A FIRST step'),
-    (
-      [_FIRST, *(toys.steps([0, 1, 2], toys.LAST, i) for i in (1, 2))],
-      'A FIRST step',
-    ),
+    (_steps(toys.FIRST, toys.MID, toys.FIRST), 'A FIRST step'),
+    (_steps(toys.FIRST, toys.LAST, toys.LAST), 'A FIRST step'),
     ([toys.steps([0, 1, 2], 3)], 'type of step'),
     ([_edited(reward=np.inf)], 'A reward is not a number from -1,000,000 to'),
     ([_edited(reward=-1.1e6)], 'A reward'),
