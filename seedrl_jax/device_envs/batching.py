@@ -96,19 +96,26 @@ def batch(
     )
     waits = is_over.at[rows].set(False, mode='drop')
     ends = ~is_over & (after.terminated | after.truncated)
-    output = _output(
-      observation,
-      jnp.where(is_over, 0.0, after.reward).astype(jnp.float32),
-      jnp.where(~is_over & after.terminated, 0.0, 1.0).astype(jnp.float32),
-      jnp.where(
-        is_over,
-        types.StepType.FIRST,
-        jnp.where(ends, types.StepType.LAST, types.StepType.MID),
-      ).astype(jnp.uint8),
-    )
+    output = _output_after(is_over, ends, after, observation)
     return _State(key, states, observation, waits | ends), output
 
   return types.DeviceEnv(spec, init, step_all)
+
+
+def _output_after(
+  is_over: jax.Array,
+  ends: jax.Array,
+  after: Transition,
+  observation: types.Nest,
+) -> types.EnvOutput:
+  """Returns the output of a step; of environments that were over, FIRST."""
+  kind = jnp.where(ends, types.StepType.LAST, types.StepType.MID)
+  return _output(
+    observation,
+    jnp.where(is_over, 0.0, after.reward).astype(jnp.float32),
+    jnp.where(~is_over & after.terminated, 0.0, 1.0).astype(jnp.float32),
+    jnp.where(is_over, types.StepType.FIRST, kind).astype(jnp.uint8),
+  )
 
 
 def _output(

@@ -23,7 +23,7 @@ KEYS: Table = {
     'CartPole-v1',
     TEXT,
     "The name of an environment of EnvPool, or 'gymnasium:' and a name of "
-    'Gymnasium.',
+    "Gymnasium, or 'gymnax:' and a name of gymnax, which is in JAX.",
   ),
   'env.factory': Key(
     '',
