@@ -80,6 +80,7 @@ _MAKERS = {
   'cartpole256': lambda: _cartpole(256),
   'gymnax_cartpole': lambda: _in_jax('gymnax:CartPole-v1'),
   'gymnax_breakout': lambda: _in_jax('gymnax:Breakout-MinAtar'),
+  'craftax_classic': lambda: _in_jax('craftax:Craftax-Classic-Symbolic-v1'),
   'pong_tiny': lambda: _pong('tiny', 64, 16),
   'pong_shallow': lambda: _pong('shallow', 32, 16),
   'pong_resnet': lambda: _pong('resnet', 32, 16),
@@ -186,7 +187,12 @@ def _r2d2() -> base.Config:
   return config
 
 
+_IN_JAX = {
+  name: _MAKERS[name]
+  for name in ('gymnax_cartpole', 'gymnax_breakout', 'craftax_classic')
+}
 _ACCELERATED = {
+  **_IN_JAX,
   'pong_nature': lambda: _on_accelerator('nature'),
   'pong_shallow': lambda: _on_accelerator('shallow'),
   'pong_resnet': vtrace_atari_deep.get_config,
@@ -199,6 +205,7 @@ _ACCELERATOR = (
   ('pong_nature', 512, 1, 2),
   ('free_resnet', 512, 1, 2),
   ('free_r2d2', 512, 1, 2),
+  *((name, num_envs, 1, 1) for num_envs in (4096, 65536) for name in _IN_JAX),
   ('pong_resnet', 512, 1, 2),
   ('free_resnet', 2048, 2, 1),
   ('pong_nature', 1024, 1, 2),
@@ -211,6 +218,7 @@ _ACCELERATOR = (
   ('pong_resnet', 1024, 1, 2),
   ('pong_shallow', 2048, 1, 2),
   ('pong_nature', 512, 1, 1),
+  *((name, num_envs, 1, 1) for num_envs in (1024, 16384) for name in _IN_JAX),
   ('free_r2d2', 1024, 2, 1),
 )
 
@@ -231,10 +239,14 @@ def _accelerated(
 ) -> base.Config:
   config = _ACCELERATED[name]()
   config.env.num_envs = num_envs
-  config.env.batch_size = num_envs // (streams * parts)
-  config.topology.streams_per_device = streams
-  config.replay.backend = 'embedded'
   config.checkpoint.replay = False
+  if name in _IN_JAX:
+    # A call acts for four updates.
+    config.batch_size = num_envs // 4
+  else:
+    config.env.batch_size = num_envs // (streams * parts)
+    config.topology.streams_per_device = streams
+    config.replay.backend = 'embedded'
   if small:
     _shrink(config)
   return endless(config)

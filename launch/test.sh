@@ -15,7 +15,10 @@ oldest=''
 for argument in "$@"; do
   case $argument in
     # Undoes pyproject.toml's `-m 'not slow'` and its time limit.
-    --all) pytest_arguments+=(-m '' -o faulthandler_timeout=10800) ;;
+    --all)
+      pytest_arguments+=(-m '' -o faulthandler_timeout=10800)
+      extras+=,craftax,jumanji
+      ;;
     --oldest) oldest=yes ;;
     *) pytest_arguments+=("$argument") ;;
   esac

@@ -6,8 +6,10 @@ import json
 import types as types_lib
 from typing import Any
 
+import jax
+
 from seedrl_jax import types
-from seedrl_jax.envs import registry
+from seedrl_jax.envs import registry, specs
 
 
 def load(config: types.Config) -> types.DeviceEnv:
@@ -17,11 +19,14 @@ def load(config: types.Config) -> types.DeviceEnv:
     ValueError: if there are none of that name, or an option is not theirs.
     registry.MissingLibraryError: if the suite is not installed.
   """
-  return _load(config.id, json.dumps(config.options.to_dict(), sort_keys=True))
+  options = json.dumps(config.options.to_dict(), sort_keys=True)
+  return _load(config.id, options, tuple(config.drop_observations))
 
 
 @functools.lru_cache(8)
-def _load(env_id: str, options_json: str) -> types.DeviceEnv:
+def _load(
+  env_id: str, options_json: str, dropped: tuple[str, ...]
+) -> types.DeviceEnv:
   suite, _, name = env_id.partition(':')
   module = _module(suite)
   flag = f'--config.env.id={env_id}'
@@ -40,7 +45,32 @@ def _load(env_id: str, options_json: str) -> types.DeviceEnv:
         f'--config.env.options.{option}: {env_id} has no such option; it has '
         f'{", ".join(sorted(known))}.'
       )
-  return module.make(name, flag, options)
+  return _drop(module.make(name, flag, options), dropped)
+
+
+def _drop(env: types.DeviceEnv, dropped: tuple[str, ...]) -> types.DeviceEnv:
+  """Returns environments without the keys that `env.drop_observations` has."""
+  if not isinstance(env.spec.observation, dict):
+    return env
+
+  def keep(output: types.EnvOutput) -> types.EnvOutput:
+    return output._replace(
+      observation=specs.keep_keys(dropped, output.observation)
+    )
+
+  def init(key: jax.Array, n: int) -> tuple[types.Nest, types.EnvOutput]:
+    state, output = env.init(key, n)
+    return state, keep(output)
+
+  def step(
+    state: types.Nest, action: jax.Array
+  ) -> tuple[types.Nest, types.EnvOutput]:
+    state, output = env.step(state, action)
+    return state, keep(output)
+
+  observation = specs.keep_keys(dropped, env.spec.observation)
+  spec = env.spec._replace(observation=observation)
+  return types.DeviceEnv(spec, init, step)
 
 
 def _module(suite: str) -> types_lib.ModuleType:

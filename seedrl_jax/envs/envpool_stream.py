@@ -97,7 +97,7 @@ def _stream_spec(config: types.Config, pool_spec: Any) -> types.StreamSpec:
     return specs.with_categories(spec, low, high) if is_choice else spec
 
   flag = f'--config.env.id={config.id}'
-  keys = specs.keep_keys(config, _observation_keys(pool_spec))
+  keys = specs.keep_keys(config.drop_observations, _observation_keys(pool_spec))
   spec = types.StreamSpec(
     observation=nest.unflatten(keys, map(array_spec, nest.flatten(keys))),
     # Not of the array, which gives scalars an axis of their own.
@@ -151,7 +151,9 @@ class EnvPoolStream(base.LocalStream):
     sizes = {'num_envs': num_envs, 'batch_size': batch_size}
     self._pool = _make_pool(config, seed, num_streams, sizes, options)
     self._keys = list(self._pool._state_keys)
-    observation = specs.keep_keys(config, _observation_keys(pool_spec))
+    observation = specs.keep_keys(
+      config.drop_observations, _observation_keys(pool_spec)
+    )
     self._observation_keys = nest.flatten(observation)
     self._floats = [
       key

@@ -23,7 +23,7 @@ from seedrl_jax.envs import (
 from seedrl_jax.runtime import settings
 
 # Of environments in JAX, `suite:name`.
-SUITES = ('gymnax',)
+SUITES = ('gymnax', 'craftax', 'jumanji')
 # What such environments heed of the section `env`, or need not heed.
 _HEEDED = (
   *('id', 'factory', 'factory_kwargs', 'options', 'num_envs'),

@@ -145,7 +145,7 @@ def describe_env(env: gymnasium.Env, config: types.Config) -> Description:
   name = config.id
   if config.factory:
     name = env.spec.id if env.spec is not None else config.factory
-  space = specs.keep_keys(config, env.observation_space)
+  space = specs.keep_keys(config.drop_observations, env.observation_space)
   *leaves, action = (call() for call in spec_calls(env, config))
   observation = nest.unflatten(space, leaves)
   spec = types.StreamSpec(observation, action, action_repeat=1, name=name)
@@ -160,7 +160,7 @@ def spec_calls(
   Each raises ValueError if agents cannot use what it describes.
   """
   flag = flag_of(config)
-  observation = specs.keep_keys(config, env.observation_space)
+  observation = specs.keep_keys(config.drop_observations, env.observation_space)
   calls: list[Callable[[], Any]] = [
     functools.partial(specs.space_spec, space, flag, key)
     for key, space in nest.flatten_with_paths(observation)

@@ -22,8 +22,9 @@ KEYS: Table = {
   'env.id': Key(
     'CartPole-v1',
     TEXT,
-    "The name of an environment of EnvPool, or 'gymnasium:' and a name of "
-    "Gymnasium, or 'gymnax:' and a name of gymnax, which is in JAX.",
+    "The name of an environment of EnvPool, 'gymnasium:' and a name of "
+    "Gymnasium, or 'gymnax:', 'craftax:' or 'jumanji:' and a name of that "
+    'suite, whose environments are in JAX.',
   ),
   'env.factory': Key(
     '',

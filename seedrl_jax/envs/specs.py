@@ -3,7 +3,7 @@
 import functools
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -122,15 +122,14 @@ def with_categories(
   return spec._replace(categories=categories)
 
 
-def keep_keys(config: types.Config, nest: types.Nest) -> types.Nest:
-  """Returns `nest` without its outermost keys that the config drops.
+def keep_keys(dropped: Collection[str], nest: types.Nest) -> types.Nest:
+  """Returns `nest` without the outermost keys that `env` drops.
 
   All its dicts become sorted dicts.
 
   Raises:
     ValueError: if nothing is left.
   """
-  dropped = config.drop_observations
   if not isinstance(nest, Mapping):
     return nest
   rest = {k: x for k, x in _sorted(nest).items() if k not in dropped}

@@ -108,9 +108,9 @@ class DeviceWorker:
     """
     if self._closed.is_set():
       raise envs.StreamClosed('The environments are closed.')
-    blocks = self._allocate()
-    if self._gate is not None:
-      with self._clock:
+    with self._clock:
+      blocks = self._allocate()
+      if self._gate is not None:
         self._gate.wait()
     start = time.perf_counter()
     version, params = self._parameters()

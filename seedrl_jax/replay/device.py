@@ -48,8 +48,35 @@ class _Pool:
     """Does nothing."""
 
 
+class _Queue(tables.EmbeddedQueue):
+  """A queue whose unrolls begin when the learner is about to need them.
+
+  A call acts for several batches at once, and far faster than the learner
+  trains. If it did so while batches wait, these would only grow older.
+  """
+
+  def __init__(
+    self,
+    config: table_configs.QueueConfig,
+    layout: blocks.UnrollLayout,
+    pool: Any,
+    num_blocks: int,
+  ):
+    super().__init__(config, layout, pool)
+    self._num_blocks = num_blocks
+
+  def allocate(self) -> base.Block:
+    """Waits while the queue has a batch; raises StoreClosed after that."""
+    with self._lock:
+      self._writers.enter(lambda: len(self._blocks) < self._num_blocks)
+    return super().allocate()
+
+
 class DeviceStore(base.TrajectoryStore):
-  """One queue of `DeviceBlock`s, in place of `EmbeddedStore`."""
+  """One queue of `DeviceBlock`s, in place of `EmbeddedStore`.
+
+  `num_blocks` are one batch.
+  """
 
   is_saved = False
   address = None
@@ -59,12 +86,13 @@ class DeviceStore(base.TrajectoryStore):
     config: table_configs.QueueConfig,
     unroll_spec: types.Unroll,
     block_width: int,
+    num_blocks: int,
   ):
     self.unroll_spec = unroll_spec
     self.overlap = 1
     layout = blocks.UnrollLayout(unroll_spec, self.overlap)
     pool: Any = _Pool(block_width)
-    self._queue = tables.EmbeddedQueue(config, layout, pool)
+    self._queue = _Queue(config, layout, pool, num_blocks)
     self._tables = {config.name: self._queue}
 
   def flush(self) -> None:

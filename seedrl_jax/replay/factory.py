@@ -43,10 +43,10 @@ def make_store(
   Raises MemoryError or ValueError, naming the flag to change.
   """
   # Raises if the table cannot give such batches.
-  tables[0].num_blocks(batch_size, None, block_width)
+  num_blocks = tables[0].num_blocks(batch_size, None, block_width)
   if on_device:
     assert isinstance(tables[0], table_configs.QueueConfig)
-    return device.DeviceStore(tables[0], unroll_spec, block_width)
+    return device.DeviceStore(tables[0], unroll_spec, block_width, num_blocks)
   make_location = None
   _check_backend(config, lock_step, local_inference)
   if not (

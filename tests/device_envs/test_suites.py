@@ -2,12 +2,14 @@
 
 import sys
 
+import chex
 import numpy as np
 import pytest
 
 from seedrl_jax import types
 from seedrl_jax.configs import base
 from seedrl_jax.envs import factory, registry
+from seedrl_jax.runtime import nest
 
 _LIMIT = 7
 
@@ -21,10 +23,28 @@ def _env(name, **options):
 
 
 @pytest.mark.parametrize(
-  'name', ['CartPole-v1', 'Pendulum-v1', 'Breakout-MinAtar']
+  ('name', 'option', 'truncates'),
+  [
+    ('gymnax:CartPole-v1', 'max_steps_in_episode', True),
+    ('gymnax:Pendulum-v1', 'max_steps_in_episode', True),
+    ('gymnax:Breakout-MinAtar', 'max_steps_in_episode', True),
+    # Without other tests: an extra of each.
+    *(
+      pytest.param(*parameters, marks=pytest.mark.slow)
+      for parameters in [
+        ('craftax:Craftax-Classic-Symbolic-v1', 'max_timesteps', True),
+        ('craftax:Craftax-Classic-Pixels-v1', 'max_timesteps', True),
+        ('jumanji:Maze-v0', 'time_limit', False),
+        ('jumanji:PacMan-v1', 'time_limit', False),
+        ('jumanji:Snake-v1', 'time_limit', False),
+      ]
+    ),
+  ],
 )
-def test_a_time_limit_truncates(name):
-  config = _env(f'gymnax:{name}', max_steps_in_episode=_LIMIT)
+def test_a_time_limit_ends_episodes(name, option, truncates):
+  """Jumanji's time limit terminates them."""
+  pytest.importorskip(name.partition(':')[0])
+  config = _env(name, **{option: _LIMIT})
   spec = factory.make_spec(config)
   stream = factory.make_stream(config, seed=3, num_envs=5, batch_size=5)
   rng = np.random.default_rng(0)
@@ -33,12 +53,15 @@ def test_a_time_limit_truncates(name):
     outputs.append(stream.recv())
     stream.send(spec.action.sample(rng, 5), outputs[-1].env_id)
   stream.close()
+  leaves = [
+    np.zeros((5, *s.shape), s.dtype) for s in nest.flatten(spec.observation)
+  ]
+  expected = nest.unflatten(spec.observation, leaves)
   before = outputs[0]
   assert (before.step_type == types.StepType.FIRST).all()
-  truncated = 0
+  ends = truncated = 0
   for output in outputs[1:]:
-    assert output.observation.shape == (5, *spec.observation.shape)
-    assert output.observation.dtype == spec.observation.dtype
+    chex.assert_trees_all_equal_shapes_and_dtypes(output.observation, expected)
     first = output.step_type == types.StepType.FIRST
     last = output.step_type == types.StepType.LAST
     # A reset, with the step that waits for it, and nothing else.
@@ -47,11 +70,27 @@ def test_a_time_limit_truncates(name):
     assert (output.reward[first] == 0).all()
     assert (output.discount[~last] == 1).all()
     # It is of the episode that ended: CartPole begins within 0.05.
-    if name == 'CartPole-v1' and last.any():
+    if name == 'gymnax:CartPole-v1' and last.any():
       assert (np.abs(output.observation[last]) > 0.05).any(axis=1).all()
-    truncated += int((last & (output.discount == 1)).sum())
+    ends += last.sum()
+    truncated += (last & (output.discount == 1)).sum()
     before = output
-  assert truncated >= 3
+  assert ends >= 3
+  assert truncated >= 3 if truncates else truncated == 0
+
+
+@pytest.mark.slow
+def test_dropped_observations():
+  pytest.importorskip('jumanji')
+  config = _env('jumanji:Snake-v1')
+  config.drop_observations = ('action_mask', 'step_count')
+  assert list(factory.make_spec(config).observation) == ['grid']
+  stream = factory.make_stream(config, seed=0, num_envs=2, batch_size=2)
+  for _ in range(2):
+    output = stream.recv()
+    assert list(output.observation) == ['grid']
+    stream.send(np.zeros(2, np.int32), output.env_id)
+  stream.close()
 
 
 @pytest.mark.parametrize(
@@ -59,9 +98,19 @@ def test_a_time_limit_truncates(name):
   [
     ('gymnax:Pendulom-v1', {}, r'id=gymnax:Pendulom-v1: .*gymnax:Pendulum-v1'),
     ('gymnax:CartPole-v1', {'gravi': 1}, r'options\.gravi: .* gravity'),
+    *(
+      pytest.param(*parameters, marks=pytest.mark.slow)
+      for parameters in [
+        ('craftax:Craftax-v1', {}, r'nearest are craftax:Craftax-'),
+        ('jumanji:Snak-v1', {}, r'nearest are jumanji:Snake-v1'),
+        ('jumanji:Snake-v1', {'time': 1}, r'options\.time: .* time_limit'),
+        ('jumanji:Connector-v3', {}, r'10 rewards per step'),
+      ]
+    ),
   ],
 )
-def test_misspelt_names(name, options, message):
+def test_rejected_environments(name, options, message):
+  pytest.importorskip(name.partition(':')[0])
   with pytest.raises(ValueError, match=message):
     factory.make_spec(_env(name, **options))
 

@@ -160,7 +160,7 @@ class _Case:
 
   def worker(self) -> tuple[device_worker.DeviceWorker, list]:
     made, inserted = self.make_assembler()
-    pool = device.DeviceStore(_queue(), self.unroll_spec, _WIDTH).table(
+    pool = device.DeviceStore(_queue(), self.unroll_spec, _WIDTH, 1).table(
       'unrolls'
     )
 

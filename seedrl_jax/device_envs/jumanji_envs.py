@@ -1,0 +1,82 @@
+"""Environments of Jumanji that have one agent."""
+
+import dataclasses
+import inspect
+from typing import Any
+
+import jax
+import jumanji
+from gymnasium import spaces
+from jumanji import specs as jumanji_specs
+
+from seedrl_jax import types
+from seedrl_jax.device_envs import batching
+from seedrl_jax.envs import specs
+
+
+def names() -> list[str]:
+  """Returns the names of all environments, those of several agents included."""
+  return sorted(jumanji.registered_environments())
+
+
+def defaults(name: str) -> dict[str, Any]:
+  """Returns the options of an environment, arguments of its constructor."""
+  parameters = inspect.signature(type(jumanji.make(name))).parameters
+  return {key: parameter.default for key, parameter in parameters.items()}
+
+
+def make(name: str, flag: str, options: dict[str, Any]) -> types.DeviceEnv:
+  """Makes environments; raises ValueError, with `flag`, if they do not fit."""
+  env = jumanji.make(name, **options)
+  if env.reward_spec.shape:
+    raise ValueError(
+      f'{flag}: has {env.reward_spec.shape[0]} rewards per step, one for each '
+      'agent; take an environment of one agent.'
+    )
+
+  def reset(key: jax.Array) -> tuple[types.Nest, types.Nest]:
+    state, timestep = env.reset(key)
+    return state, _as_dict(timestep.observation)
+
+  def step(
+    key: jax.Array, state: types.Nest, action: jax.Array
+  ) -> batching.Transition:
+    del key  # The state has its own.
+    state, timestep = env.step(state, action)
+    return batching.Transition(
+      state=state,
+      observation=_as_dict(timestep.observation),
+      reward=timestep.reward,
+      terminated=timestep.last() & (timestep.discount == 0),
+      truncated=timestep.last(),
+    )
+
+  observation, action = (
+    jumanji_specs.jumanji_specs_to_gym_spaces(spec)
+    for spec in (env.observation_spec, env.action_spec)
+  )
+  spec = types.StreamSpec(
+    observation=_spec(observation, flag),
+    action=specs.action_spec(action, flag),
+    action_repeat=1,
+    name=f'jumanji:{name}',
+  )
+  return batching.batch(spec, reset, step)
+
+
+def _as_dict(observation: Any) -> types.Nest:
+  """Returns a nest of named tuples and data classes as one of dicts."""
+  if dataclasses.is_dataclass(observation):
+    fields = vars(observation)
+  elif hasattr(observation, '_asdict'):
+    fields = observation._asdict()
+  else:
+    return observation
+  return {key: _as_dict(x) for key, x in sorted(fields.items())}
+
+
+def _spec(space: spaces.Space, flag: str, key: str = '') -> types.Nest:
+  """Returns the spec of an observation; names `flag` in errors."""
+  if isinstance(space, spaces.Dict):
+    return {key: _spec(x, flag, key) for key, x in sorted(space.items())}
+  return specs.space_spec(space, flag, key)
