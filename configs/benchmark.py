@@ -96,11 +96,16 @@ TARGETS = {'cartpole_450': 450.0}
 # Cases that `peers` compares.
 PEER_CASES = (
   'cartpole128',
+  'gymnax_cartpole',
   'pong_shallow',
   *_LEARNERS,
   'mujoco_ppo',
   'mujoco_sac',
 )
+
+
+# What peers run instead, which lack environments in JAX.
+PEER_SUBSTITUTES = {'gymnax_cartpole': 'cartpole128'}
 
 
 def _pong_stacked() -> base.Config:

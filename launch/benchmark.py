@@ -192,10 +192,12 @@ def _peers() -> None:
   rows: list[tables.Row] = []
   for name in names:
     config = benchmark.get_config(name)
+    substitute = benchmark.PEER_SUBSTITUTES.get(name, name)
     peers = library.select(_PEER.value, config.agent)
     task = comparison.Task(
       name,
       config,
+      benchmark.get_config(substitute),
       benchmark.TARGETS.get(name),
       _LIMIT.value,
       _system_windows(),

@@ -54,6 +54,7 @@ def _measure(name: str, peers: list[str], turns: int = 2):
   task = comparison.Task(
     name,
     benchmark.get_config(name),
+    benchmark.get_config(name),
     benchmark.TARGETS.get(name),
     limit=9.0,
     windows=_WINDOWS,

@@ -1,7 +1,8 @@
 """Compares the system with other libraries, in alternating runs.
 
 Each run is a process of its own, so that none holds cores or memory of another.
-All get the same environments, network, unroll length and cores.
+All get the same network, unroll length and cores, and, if the peer has it, the
+same environment.
 """
 
 import contextlib
@@ -33,6 +34,8 @@ class Task(NamedTuple):
   """What to compare.
 
   Attributes:
+    config: of the system.
+    peer_config: of the peers; the same unless they lack its environment.
     target: mean return to reach; None compares steps per second.
     limit: seconds to learn that in.
     turns: runs of each side; the seed of the nth is n.
@@ -40,6 +43,7 @@ class Task(NamedTuple):
 
   name: str
   config: ml_collections.ConfigDict
+  peer_config: ml_collections.ConfigDict
   target: float | None
   limit: float
   windows: timing.Windows
@@ -115,7 +119,7 @@ def _prepare(task: Task, name: str, python: str) -> Side:
 
 
 def _settings(task: Task, name: str) -> dict[str, Any]:
-  client_settings = settings.make(task.config, task.windows)
+  client_settings = settings.make(task.peer_config, task.windows)
   if task.target is None:
     return client_settings
   learning = library.PEERS[name].learning
