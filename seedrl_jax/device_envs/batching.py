@@ -33,12 +33,14 @@ class _State(NamedTuple):
     states: leaves `[N, ...]`.
     observation: the last ones, `[N, ...]`.
     is_over: bool `[N]`, whether the next output is FIRST.
+    turn: int32 scalar, the first environment to reset if it is over.
   """
 
   key: jax.Array
   states: types.Nest
   observation: types.Nest
   is_over: jax.Array
+  turn: jax.Array
 
 
 def batch(
@@ -55,6 +57,7 @@ def batch(
     step: (key, state, action) -> `Transition`; does not reset.
     reset_share: of the environments that one step can reset, as every reset is
       computed whether it is needed or not. The others repeat FIRST meanwhile.
+      Take 1 if episodes may be shorter than its inverse.
   """
 
   def cast(observation: types.Nest) -> types.Nest:
@@ -71,7 +74,7 @@ def batch(
   def init(key: jax.Array, n: int) -> tuple[_State, types.EnvOutput]:
     key, reset_key = jax.random.split(key)
     states, observation = reset_some(reset_key, n)
-    state = _State(key, states, observation, jnp.zeros(n, bool))
+    state = _State(key, states, observation, jnp.zeros(n, bool), jnp.int32(0))
     first = jnp.full(n, types.StepType.FIRST, jnp.uint8)
     zeros = jnp.zeros(n, jnp.float32)
     return state, _output(observation, zeros, zeros + 1, first)
@@ -88,7 +91,11 @@ def batch(
     kept = (state.states, state.observation)
     states, observation = _where(is_over, kept, after[:2])
     count = min(n, max(1, round(n * reset_share)))
-    (rows,) = jnp.nonzero(is_over, size=count, fill_value=n)
+    # In turn, so that an environment waits for N / count steps at most.
+    (ahead,) = jnp.nonzero(
+      jnp.roll(is_over, -state.turn), size=count, fill_value=n
+    )
+    rows = jnp.where(ahead < n, (ahead + state.turn) % n, n)
     states, observation = jax.tree.map(
       lambda x, y: x.at[rows].set(y, mode='drop'),
       (states, observation),
@@ -97,7 +104,8 @@ def batch(
     waits = is_over.at[rows].set(False, mode='drop')
     ends = ~is_over & (after.terminated | after.truncated)
     output = _output_after(is_over, ends, after, observation)
-    return _State(key, states, observation, waits | ends), output
+    turn = (state.turn + count) % n
+    return _State(key, states, observation, waits | ends, turn), output
 
   return types.DeviceEnv(spec, init, step_all)
 

@@ -52,4 +52,6 @@ def make(name: str, flag: str, options: dict[str, Any]) -> types.DeviceEnv:
     action_repeat=1,
     name=f'gymnax:{name}',
   )
-  return batching.batch(spec, reset, step)
+  # Episodes of bsuite and the bandits last for 1 to 100 steps.
+  has_long_episodes = not name.endswith(('-bsuite', '-misc'))
+  return batching.batch(spec, reset, step, 0.125 if has_long_episodes else 1.0)

@@ -71,6 +71,15 @@ def test_episodes_follow_the_contract_of_streams(reset_share):
   )
 
 
+def test_no_environment_waits_for_long():
+  """Resets are due faster than they come."""
+  output, _, _ = _play(toys.make(0.125), 16, 400)
+  for i in range(16):
+    (ends,) = np.nonzero(output.step_type[:, i] == _LAST)
+    # An episode, and 16 / 2 steps.
+    assert np.diff(ends).max() <= toys.LIMIT + 1 + 8
+
+
 def test_seeds_decide_and_continuous_actions_are_clipped():
   env = toys.make(is_continuous=True)
   first, again, other = (_play(env, 2, 20, seed)[0] for seed in (1, 1, 2))

@@ -49,7 +49,7 @@ def test_a_time_limit_ends_episodes(name, option, truncates):
   stream = factory.make_stream(config, seed=3, num_envs=5, batch_size=5)
   rng = np.random.default_rng(0)
   outputs = []
-  for _ in range(3 * _LIMIT):
+  for _ in range(6 * _LIMIT):
     outputs.append(stream.recv())
     stream.send(spec.action.sample(rng, 5), outputs[-1].env_id)
   stream.close()
