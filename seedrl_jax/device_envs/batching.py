@@ -107,7 +107,7 @@ def batch(
     turn = (state.turn + count) % n
     return _State(key, states, observation, waits | ends, turn), output
 
-  return types.DeviceEnv(spec, init, step_all)
+  return types.DeviceEnv(spec, jax.jit(init, static_argnums=1), step_all)
 
 
 def _output_after(

@@ -17,8 +17,7 @@ class DeviceEnvStream(base.LocalStream):
   def __init__(self, env: types.DeviceEnv, seed: int, num_envs: int):
     super().__init__(env.spec, env.spec.action.dtype, num_envs, num_envs)
     self._step = jax.jit(env.step, donate_argnums=0)
-    init = jax.jit(env.init, static_argnums=1)
-    self._state, output = init(jax.random.PRNGKey(seed), num_envs)
+    self._state, output = env.init(jax.random.PRNGKey(seed), num_envs)
     self._output: types.EnvOutput | None = output
 
   def recv(self) -> types.EnvOutput:

@@ -47,12 +47,38 @@ def _pool_spec(config: types.Config) -> tuple[Any, dict[str, Any]]:
       ) from e
 
 
+def can_compile(config: types.Config) -> bool:
+  """Returns whether `make_compiled_pool` takes them: cheap, with one array."""
+  if not registry.is_cheap(config.id):
+    return False
+  pool_spec, _ = _pool_spec(config)
+  return _observation_keys(pool_spec) == 'obs'
+
+
+def make_compiled_pool(config: types.Config, seed: int, num_envs: int) -> Any:
+  """Returns a pool with Gymnasium's results, whose steps are synchronous."""
+  _, options = _pool_spec(config)
+  sizes = {'num_envs': num_envs, 'batch_size': num_envs}
+  pool = _make_pool(config, seed, 1, sizes, options, 'gymnasium')
+  with registry.quiet_spaces():
+    # Its first results would warn of bounds.
+    pool.observation_space  # noqa: B018
+  return pool
+
+
+def action_dtype(config: types.Config) -> np.dtype:
+  """Returns the dtype of the actions that a pool takes, often float64."""
+  pool_spec, _ = _pool_spec(config)
+  return np.dtype(pool_spec.action_array_spec['action'].dtype)
+
+
 def _make_pool(
   config: types.Config,
   seed: int,
   num_streams: int,
   sizes: dict[str, int],
   options: dict[str, Any],
+  kind: str = 'dm',
 ) -> Any:
   if registry.family(config.id) == 'vizdoom':
     # Games that start at once would each try to make it, and may fail.
@@ -61,8 +87,9 @@ def _make_pool(
     config.id, num_streams=num_streams, **sizes
   )
   with registry.use_envpool() as envpool:
-    return envpool.make_dm(
+    return envpool.make(
       config.id,
+      env_type=kind,
       num_threads=num_threads,
       thread_affinity_offset=config.thread_affinity_offset,
       seed=seed % 2**31,
@@ -142,9 +169,7 @@ class EnvPoolStream(base.LocalStream):
     """Makes a pool and resets it; see `factory.make_stream`."""
     pool_spec, options = _pool_spec(config)
     spec = _stream_spec(config, pool_spec)
-    # Often float64, unlike the agent's.
-    action_dtype = np.dtype(pool_spec.action_array_spec['action'].dtype)
-    super().__init__(spec, action_dtype, num_envs, batch_size)
+    super().__init__(spec, action_dtype(config), num_envs, batch_size)
     if rendered:
       registry.prepare_drawing(config.id)
       options = {**options, 'render_mode': 'rgb_array'}

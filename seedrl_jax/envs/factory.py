@@ -27,7 +27,7 @@ SUITES = ('gymnax', 'craftax', 'jumanji')
 # What such environments heed of the section `env`, or need not heed.
 _HEEDED = (
   *('id', 'factory', 'factory_kwargs', 'options', 'num_envs'),
-  'drop_observations',
+  *('drop_observations', 'compiled'),
 )
 
 
@@ -53,6 +53,19 @@ def device_env(config: types.Config) -> types.DeviceEnv | None:
       )
   # By name, as the others need no JAX.
   return importlib.import_module('seedrl_jax.device_envs.suites').load(config)
+
+
+def compiled_env(config: types.Config) -> types.DeviceEnv:
+  """Returns EnvPool's environments for a program; see `can_compile`."""
+  return importlib.import_module('seedrl_jax.device_envs.envpool_envs').load(
+    config
+  )
+
+
+def can_compile(config: types.Config) -> bool:
+  """Returns whether `compiled_env` can make the environments."""
+  is_envpool = not (config.factory or ':' in config.id)
+  return is_envpool and envpool_stream.can_compile(config)
 
 
 @functools.lru_cache(8)

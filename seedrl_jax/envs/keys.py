@@ -49,6 +49,15 @@ KEYS: Table = {
     'unrolls should begin together, and for fewer than 256 environments as '
     'cheap as CartPole, because two calls cost more than one.',
   ),
+  'env.compiled': Key(
+    'auto',
+    settings.one_of('auto', 'on', 'off'),
+    "Whether the acting program steps EnvPool's environments itself, for whole "
+    "unrolls, instead of a call from Python for each step. 'auto' does so for "
+    'classic control and toy texts whose unrolls go to a queue on the device, '
+    'if inference runs on a CPU and nothing in the network is convolved. Such '
+    'a run stops only between unrolls.',
+  ),
   'env.num_threads': Key(
     0,
     # With more than the system allows, EnvPool ends the process.

@@ -69,6 +69,8 @@ class _Queue(tables.EmbeddedQueue):
     """Waits while the queue has a batch; raises StoreClosed after that."""
     with self._lock:
       self._writers.enter(lambda: len(self._blocks) < self._num_blocks)
+      # The next in line may enter, too.
+      self._wake()
     return super().allocate()
 
 

@@ -19,6 +19,7 @@ from seedrl_jax.inference import specs
 from seedrl_jax.inference import unroll_program as unroll_program_lib
 from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.learner import topology, update
+from seedrl_jax.networks import observations, torsos
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import lag as lag_lib
 from seedrl_jax.run import layout as layout_lib
@@ -30,7 +31,8 @@ class Plan:
 
   Attributes:
     env, actors, learner, replay: sections of the configuration.
-    device_env: the local environments, if they are in JAX.
+    device_env: the local environments, if a program steps them.
+    is_compiled: whether they are EnvPool's; see `env.compiled`.
     on_device: whether their unrolls stay on the devices.
     cuts_blocks: whether a queue takes such unrolls, which share one step.
     actor_config: see `handshake.local_config`.
@@ -53,6 +55,7 @@ class Plan:
   replay: types.Config
   actor_config: dict[str, Any]
   device_env: types.DeviceEnv | None
+  is_compiled: bool
   on_device: bool
   cuts_blocks: bool
   seed: int
@@ -111,6 +114,18 @@ def make_plan(
   block_width = tables[0].writer_width(batch_width, num_envs, lock_step)
   layout_lib.check_max_lag(local_config, shares, block_width)
   device_env = env_factory.device_env(local_config.env)
+  is_compiled = device_env is None and layout_lib.is_compiled(
+    local_config,
+    shares,
+    block_width,
+    agent.overlap,
+    is_convolved=any(
+      torsos.is_convolution(leaf.torso)
+      for leaf in observations.read_leaves(local_config.network, env_spec)
+    ),
+  )
+  if is_compiled:
+    device_env = env_factory.compiled_env(local_config.env)
   on_device = layout_lib.stays_on_device(
     local_config, device_env is not None, agent.overlap
   )
@@ -124,6 +139,7 @@ def make_plan(
     replay=local_config.replay,
     actor_config=handshake.local_config(local_config),
     device_env=device_env,
+    is_compiled=is_compiled,
     on_device=on_device,
     cuts_blocks=cuts_blocks,
     seed=local_config.seed,
@@ -190,10 +206,14 @@ def unroll_program(
   plan: Plan, share: layout_lib.StreamShare
 ) -> unroll_program_lib.UnrollProgram:
   """Returns what acts in a share of the environments, which are in JAX."""
-  assert plan.device_env is not None
+  env = plan.device_env
+  assert env is not None
+  if plan.is_compiled:
+    # A pool belongs to one program.
+    env = env_factory.compiled_env(plan.env)
   return unroll_program_lib.UnrollProgram(
     plan.agent,
-    plan.device_env,
+    env,
     share.global_env_id,
     share.num_train,
     plan.unroll_length,
