@@ -22,6 +22,7 @@ class _Env(ml_collections.ConfigDict):
   factory_kwargs: ml_collections.ConfigDict
   num_envs: int
   batch_size: int
+  compiled: str
   num_threads: int
   thread_affinity_offset: int
   processes: int
