@@ -5,6 +5,7 @@ import jax
 import numpy as np
 import pytest
 
+import seedrl_jax
 from seedrl_jax.configs import (
   benchmark,
   ppo_cartpole,
@@ -19,6 +20,7 @@ from seedrl_jax.learner import update
 from seedrl_jax.replay import device
 from seedrl_jax.run import plan, training
 from tests import runs
+from tests.actors import threads
 
 # No other array has this dimension.
 _LENGTH = 12
@@ -127,6 +129,18 @@ def test_deterministic_runs_are_bit_equal_and_resume(tmp_path):
   before = runs.summary(tmp_path / 'a')
   after = resumed.train()
   assert after['env_frames'] >= 4000 and after['updates'] > before['updates']
+
+
+def test_remote_actors_beside_device_environments_and_the_policy(tmp_path):
+  config = _config(env__num_envs=8, batch_size=4, actors__max_envs=4)
+  run = runs.Run(config, tmp_path)
+  with threads.acting(run.system, 4):
+    summary = run.train()
+  assert summary['status'] == 'finished'
+  runs.check_cartpole_episodes(tmp_path)
+  assert max(runs.column(tmp_path, 'actors/connected_envs')) == 4
+  policy = seedrl_jax.load_policy(tmp_path)
+  assert policy.act(np.zeros((5, 4), np.float32), np.ones(5)).shape == (5,)
 
 
 @pytest.mark.parametrize(
