@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import base
+from seedrl_jax.envs import action_masks, base
 
 
 class DeviceEnvStream(base.LocalStream):
@@ -16,6 +16,10 @@ class DeviceEnvStream(base.LocalStream):
 
   def __init__(self, env: types.DeviceEnv, seed: int, num_envs: int):
     super().__init__(env.spec, env.spec.action.dtype, num_envs, num_envs)
+    suite = env.spec.name.partition(':')[0]
+    self.needs_choice = suite != action_masks.LENIENT
+    # Which steps had no choice; of one that waits for its reset none matters.
+    self._before: types.EnvOutput | None = None
     self._step = jax.jit(env.step, donate_argnums=0)
     init = jax.jit(env.init, static_argnums=1)
     self._state, output = init(jax.random.PRNGKey(seed), num_envs)
@@ -29,6 +33,14 @@ class DeviceEnvStream(base.LocalStream):
     step_type = output.step_type
     self._check_rewards(output.reward, output.env_id)
     last = step_type == types.StepType.LAST
+    if self._before is not None:
+      # Observations of environments that wait for a reset have no meaning.
+      stays = step_type == types.StepType.FIRST
+      was_last = self._before.step_type == types.StepType.LAST
+      self._check_choices(
+        self._before.observation, was_last | stays, output.env_id
+      )
+    self._before = output
     self._statistics.update(
       output.env_id, output.reward, last, last & (output.discount > 0)
     )

@@ -181,16 +181,30 @@ def make_leaf(
   return leaf._replace(has_levels=is_grid and spec.dtype == np.uint8)
 
 
+def takes_mask(config: types.Config) -> bool:
+  """Returns whether an action mask is an input, given `config.network`."""
+  # Configurations of earlier releases lack the key.
+  return config.get('use_action_mask', False)
+
+
 def read_leaves(
   config: types.Config, env_spec: types.EnvSpec
 ) -> tuple[Leaf, ...]:
   """Returns what is made of each array of an observation, in order.
 
+  An action mask is left out, or becomes a vector of booleans.
+
   Raises what `make_leaf` does.
   """
+  observation = env_spec.observation
+  if key := env_spec.stream.action_mask:
+    observation = {k: x for k, x in observation.items() if k != key}
+    if takes_mask(config):
+      shape = (sum(env_spec.action.sizes),)
+      observation[key] = types.ArraySpec(shape, np.dtype(bool))
   return tuple(
     make_leaf(config, spec, env_spec.env_id, name)
-    for name, spec in nest.flatten_with_paths(env_spec.observation)
+    for name, spec in nest.flatten_with_paths(observation)
   )
 
 
@@ -203,6 +217,11 @@ def make_leaves(
     ValueError: if the torso fits none, or not one of them; names the flag.
   """
   leaves = read_leaves(config, env_spec)
+  if not leaves:
+    raise ValueError(
+      f'--config.network.use_action_mask=False: {env_spec.env_id} observes '
+      'nothing but its action mask; give True.'
+    )
   if torsos.is_convolution(config.torso) and all(
     leaf.torso == 'mlp' for leaf in leaves
   ):
@@ -223,7 +242,10 @@ def make_leaves(
 def describe(config: types.Config, env_spec: types.EnvSpec) -> str:
   """Returns a line about the arrays of an observation."""
   leaves = read_leaves(config, env_spec)
-  return 'Observation: ' + '; '.join(leaf.describe() for leaf in leaves) + '.'
+  texts = [leaf.describe() for leaf in leaves]
+  if key := env_spec.stream.action_mask:
+    texts.append(f'{key} masks actions')
+  return f'Observation: {"; ".join(texts)}.'
 
 
 def check_release(
