@@ -31,8 +31,6 @@ class DeviceEnvStream(base.LocalStream):
       self._check_open()
       output, self._output = jax.device_get(self._output), None
     step_type = output.step_type
-    self._check_rewards(output.reward, output.env_id)
-    last = step_type == types.StepType.LAST
     if self._before is not None:
       # Observations of environments that wait for a reset have no meaning.
       stays = step_type == types.StepType.FIRST
@@ -41,6 +39,8 @@ class DeviceEnvStream(base.LocalStream):
         self._before.observation, was_last | stays, output.env_id
       )
     self._before = output
+    self._check_rewards(output.reward, output.env_id)
+    last = step_type == types.StepType.LAST
     self._statistics.update(
       output.env_id, output.reward, last, last & (output.discount > 0)
     )
