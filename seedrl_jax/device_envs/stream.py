@@ -18,8 +18,7 @@ class DeviceEnvStream(base.LocalStream):
     super().__init__(env.spec, env.spec.action.dtype, num_envs, num_envs)
     suite = env.spec.name.partition(':')[0]
     self.needs_choice = suite != action_masks.LENIENT
-    # Which steps had no choice; of one that waits for its reset none matters.
-    self._before: types.EnvOutput | None = None
+    self._observation: types.Nest = None  # the last one
     self._step = jax.jit(env.step, donate_argnums=0)
     init = jax.jit(env.init, static_argnums=1)
     self._state, output = init(jax.random.PRNGKey(seed), num_envs)
@@ -31,20 +30,17 @@ class DeviceEnvStream(base.LocalStream):
       self._check_open()
       output, self._output = jax.device_get(self._output), None
     step_type = output.step_type
-    if self._before is not None:
-      # Observations of environments that wait for a reset have no meaning.
-      stays = step_type == types.StepType.FIRST
-      was_last = self._before.step_type == types.StepType.LAST
-      self._check_choices(
-        self._before.observation, was_last | stays, output.env_id
-      )
-    self._before = output
+    first = step_type == types.StepType.FIRST
+    if self._observation is not None:
+      # Only now: an environment that waits for its reset shows an old mask.
+      self._check_choices(self._observation, first, output.env_id)
+    self._observation = output.observation
     self._check_rewards(output.reward, output.env_id)
     last = step_type == types.StepType.LAST
     self._statistics.update(
       output.env_id, output.reward, last, last & (output.discount > 0)
     )
-    self._statistics.restart(step_type == types.StepType.FIRST)
+    self._statistics.restart(first)
     return output
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:

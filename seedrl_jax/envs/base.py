@@ -341,12 +341,15 @@ class LocalStream(EnvStream):
         raise self._failure(i, e) from e
 
   def _check_choices(
-    self, observation: types.Nest, is_last: np.ndarray, env_id: np.ndarray
+    self, observation: types.Nest, exempt: np.ndarray, env_id: np.ndarray
   ) -> None:
-    """Raises EnvironmentFailed if a row but LAST has no legal choice."""
+    """Raises EnvironmentFailed if a row `[B]` has no legal choice.
+
+    Not if it is `exempt`, bool `[B]`: LAST, whose action is ignored.
+    """
     if not (self.spec.action_mask and self.needs_choice):
       return
-    lacking = action_masks.lacks_choice(self.spec, observation) & ~is_last
+    lacking = action_masks.lacks_choice(self.spec, observation) & ~exempt
     if lacking.any():
       raise self._failure(env_id[np.argmax(lacking)], action_masks.NO_CHOICE)
 
