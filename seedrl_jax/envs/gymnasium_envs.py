@@ -140,9 +140,10 @@ class InfoMask(gymnasium.Wrapper):
     )
     self._size = sum(action.sizes) if action.is_discrete else 1
     space = env.observation_space
-    is_dict = isinstance(space, spaces.Dict)
-    parts = space.spaces if is_dict else {'observation': space}
-    self._is_dict = is_dict
+    self._is_dict = isinstance(space, spaces.Dict)
+    parts: dict[str, Any] = {'observation': space}
+    if isinstance(space, spaces.Dict):
+      parts = dict(space.spaces)
     mask = spaces.MultiBinary(self._size)
     self.observation_space = spaces.Dict({**parts, key: mask})
 

@@ -251,14 +251,22 @@ def describe(config: types.Config, env_spec: types.EnvSpec) -> str:
 def check_release(
   directory: workdir.Workdir, config: types.Config, env_spec: types.EnvSpec
 ) -> None:
-  """Raises WorkdirError if an earlier release took some arrays otherwise.
+  """Raises WorkdirError if a run took some arrays of observations otherwise.
 
-  Such a release wrote no categories to `env_spec.json`. The parameters may have
-  the same shapes.
+  It may have had another action mask. Or it is of an earlier release, which
+  wrote no categories to `env_spec.json`. The parameters may have the same
+  shapes.
   """
   if not directory.env_spec_json.exists():
     return
-  saved = nest.flatten(directory.read_env_spec().observation)
+  saved_spec = directory.read_env_spec()
+  before, now = (x.stream.action_mask for x in (saved_spec, env_spec))
+  if before != now:
+    raise workdir.WorkdirError(
+      f'--workdir={directory.path}: its action mask is {before!r}, and this '
+      f'run has {now!r}; give --config.env.action_mask={before}.'
+    )
+  saved = nest.flatten(saved_spec.observation)
   if all(spec.categories is not None for spec in saved):
     return
   changed = [

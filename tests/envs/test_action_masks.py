@@ -96,9 +96,13 @@ def test_which_masks_are_found(
 
 
 @pytest.mark.parametrize('several', [False, True])
-@pytest.mark.parametrize('place', ['observation', 'info', 'device'])
+@pytest.mark.parametrize(
+  'place', ['observation', 'info', 'processes', 'device']
+)
 def test_streams_have_masks(place, several):
-  section = _section(several=several, place=place, mask='action_mask')
+  where = 'info' if place == 'processes' else place
+  section = _section(several=several, place=where, mask='action_mask')
+  section.processes = int(place == 'processes')
   if place == 'device':
     section = _section('make_on_device', several=several)
   spec = factory.make_spec(section)

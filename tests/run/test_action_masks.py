@@ -3,7 +3,6 @@
 import pytest
 
 from seedrl_jax.configs import (
-  a2c_cartpole,
   dqn_cartpole,
   ppo_cartpole,
   pqn_cartpole,
@@ -11,14 +10,13 @@ from seedrl_jax.configs import (
   vtrace_cartpole,
 )
 from seedrl_jax.evaluation import scoring
-from seedrl_jax.runtime import progress
+from seedrl_jax.runtime import progress, workdir
 from tests import runs
 from tests.actors import threads
 
 _REPLAY = {'replay__min_size': 64, 'replay__samples_per_insert': 0.5}
 _AGENTS = {
   'vtrace': (vtrace_cartpole.get_config, {}),
-  'a2c': (a2c_cartpole.get_config, {}),
   'ppo': (ppo_cartpole.get_config, {'epochs': 2, 'minibatches': 2}),
   'r2d2': (r2d2_cartpole.get_config, {**_REPLAY, 'burn_in': 2}),
   'dqn': (dqn_cartpole.get_config, {**_REPLAY, 'unroll_length': 1}),
@@ -58,16 +56,22 @@ def test_no_illegal_action_in_training(name, factory, tmp_path):
   _check(_config(name, factory), tmp_path)
 
 
-@pytest.mark.parametrize('factory', ['make', 'make_on_device'])
-@pytest.mark.parametrize('name', ['vtrace', 'ppo'])
+@pytest.mark.parametrize(
+  ('name', 'factory'), [('vtrace', 'make'), ('ppo', 'make_on_device')]
+)
 def test_several_choices_with_a_mask_of_each(name, factory, tmp_path):
   config = _config(name, factory, 2000, several=True)
   config.network.use_action_mask = config.network.use_previous_action = True
   config.network.lstm_size, config.network.frame_stack = 4, 2
   _check(config, tmp_path)
+  config.env.action_mask = ''
+  with pytest.raises(
+    workdir.WorkdirError, match=r"'action_mask'.* ''; give .*=action_mask\.$"
+  ):
+    runs.Run(config, tmp_path).train()
 
 
-def test_a_mask_of_the_info_with_actors_evaluation_and_processes(tmp_path):
+def test_a_mask_of_the_info_with_actors_and_evaluation(tmp_path):
   config = _config('vtrace', 'make', 2000, place='info')
   config.env.action_mask = 'action_mask'
   config.env.num_envs, config.actors.max_envs = 0, 4
