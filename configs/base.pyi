@@ -38,6 +38,7 @@ class _Env(ml_collections.ConfigDict):
   repeat_action_probability: float | None
   options: ml_collections.ConfigDict
   drop_observations: tuple[Any, ...]
+  action_mask: str
 
 class _Network(ml_collections.ConfigDict):
   torso: str
@@ -51,6 +52,7 @@ class _Network(ml_collections.ConfigDict):
   tpu_chunk: int
   image_layout: str
   categories: str
+  use_action_mask: bool
   normalize_pixels: bool
   lstm_size: int
   use_previous_action: bool

@@ -72,6 +72,11 @@ class ActionSpec(NamedTuple):
     (maximum,) = self.maximum
     return int(maximum) + 1
 
+  @property
+  def sizes(self) -> tuple[int, ...]:
+    """The number of values of each choice, in C order, if discrete."""
+    return tuple(int(high) + 1 for high in self.maximum)
+
   def sample(self, rng: np.random.Generator, *leading: int) -> np.ndarray:
     """Returns uniformly random actions `[*leading, ...]`."""
     shape = (*leading, *self.shape)
@@ -97,6 +102,7 @@ class StreamSpec(NamedTuple):
   action_repeat: int  # frames per step
   name: str  # the environment's name, for messages
   parts: Nest | None = None  # the dict that became one vector, `observation`
+  action_mask: str = ''  # its key in the observation; '' if there is none
 
 
 class EnvSpec(NamedTuple):

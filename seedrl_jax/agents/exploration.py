@@ -11,7 +11,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, transitions
-from seedrl_jax.networks import health
+from seedrl_jax.networks import action_masks, health
 
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
 
@@ -77,14 +77,18 @@ def epsilon_greedy(
 ) -> jax.Array:
   """Returns epsilon-greedy actions, int32 `[B]`.
 
-  `q_values` is float32 `[B, A]`; `epsilon`, `[B]`, is the probability of a
-  uniformly random action.
+  `q_values` is float32 `[B, A]`, `action_masks.ILLEGAL` of illegal actions;
+  `epsilon`, `[B]`, is the probability of a uniformly random legal action.
   """
-  batch, num_actions = q_values.shape
+  batch, _ = q_values.shape
   chex.assert_shape(epsilon, (batch,))
   explore_key, action_key = jax.random.split(key)
   explores = jax.random.uniform(explore_key, (batch,)) < epsilon
-  random_action = jax.random.randint(action_key, (batch,), 0, num_actions)
+  is_legal = q_values != action_masks.ILLEGAL
+  number = jax.random.randint(action_key, (batch,), 0, is_legal.sum(axis=-1))
+  random_action = jnp.argmax(
+    jnp.cumsum(is_legal, axis=-1) > number[:, None], axis=-1
+  )
   best = jnp.argmax(q_values, axis=-1)
   return jnp.where(explores, random_action, best).astype(jnp.int32)
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
+from seedrl_jax.envs import action_masks, trust
 from seedrl_jax.envs import base as envs
-from seedrl_jax.envs import trust
 from seedrl_jax.evaluation import playing
 from seedrl_jax.runtime import progress, settings
 from seedrl_jax.runtime import workdir as workdir_lib
@@ -185,8 +185,22 @@ class ScriptedStream(playing.WrappedStream):
         f'{low.tolist()} to {high.tolist()}; it returned '
         f'{action.dtype}{list(action.shape)}: {action.ravel()[:8]}.'
       )
+    self._check_legal(output, action)
     pair = Pair(action.astype(spec.dtype), output.observation)
     return output._replace(observation=pair)
+
+  def _check_legal(self, output: types.EnvOutput, action: np.ndarray) -> None:
+    """Raises ValueError for an illegal action, as no loss can learn from it."""
+    spec = self._stream.spec
+    if not spec.action_mask:
+      return
+    legal = action_masks.is_legal(spec, output.observation, action)
+    illegal = ~legal & (output.step_type != types.StepType.LAST)
+    if illegal.any():
+      raise ValueError(
+        f'{self._flag}: it must return legal actions, which the observation '
+        f'{spec.action_mask!r} says; it returned {action[illegal][0]}.'
+      )
 
 
 def _pair_agent(

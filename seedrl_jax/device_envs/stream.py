@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import base
+from seedrl_jax.envs import action_masks, base
 
 
 class DeviceEnvStream(base.LocalStream):
@@ -16,6 +16,9 @@ class DeviceEnvStream(base.LocalStream):
 
   def __init__(self, env: types.DeviceEnv, seed: int, num_envs: int):
     super().__init__(env.spec, env.spec.action.dtype, num_envs, num_envs)
+    suite = env.spec.name.partition(':')[0]
+    self.needs_choice = suite != action_masks.LENIENT
+    self._observation: types.Nest = None  # the last one
     self._step = jax.jit(env.step, donate_argnums=0)
     self._state, output = env.init(jax.random.PRNGKey(seed), num_envs)
     self._output: types.EnvOutput | None = output
@@ -26,12 +29,17 @@ class DeviceEnvStream(base.LocalStream):
       self._check_open()
       output, self._output = jax.device_get(self._output), None
     step_type = output.step_type
+    first = step_type == types.StepType.FIRST
+    if self._observation is not None:
+      # Only now: an environment that waits for its reset shows an old mask.
+      self._check_choices(self._observation, first, output.env_id)
+    self._observation = output.observation
     self._check_rewards(output.reward, output.env_id)
     last = step_type == types.StepType.LAST
     self._statistics.update(
       output.env_id, output.reward, last, last & (output.discount > 0)
     )
-    self._statistics.restart(step_type == types.StepType.FIRST)
+    self._statistics.restart(first)
     return output
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:

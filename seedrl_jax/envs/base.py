@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import step_checks
+from seedrl_jax.envs import action_masks, step_checks
 
 _NONE = np.zeros(0, np.int32)
 _NONE.setflags(write=False)
@@ -260,9 +260,11 @@ class LocalStream(EnvStream):
 
   Attributes:
     steps_per_second: playback speed for human viewers.
+    needs_choice: whether a step other than LAST must have a legal choice.
   """
 
   steps_per_second = 30.0
+  needs_choice = True
 
   def __init__(
     self,
@@ -337,6 +339,19 @@ class LocalStream(EnvStream):
         step_checks.reward(value)
       except step_checks.InvalidStep as e:
         raise self._failure(i, e) from e
+
+  def _check_choices(
+    self, observation: types.Nest, exempt: np.ndarray, env_id: np.ndarray
+  ) -> None:
+    """Raises EnvironmentFailed if a row `[B]` has no legal choice.
+
+    Not if it is `exempt`, bool `[B]`: LAST, whose action is ignored.
+    """
+    if not (self.spec.action_mask and self.needs_choice):
+      return
+    lacking = action_masks.lacks_choice(self.spec, observation) & ~exempt
+    if lacking.any():
+      raise self._failure(env_id[np.argmax(lacking)], action_masks.NO_CHOICE)
 
   def _check_finite(
     self, leaves: Iterable[np.ndarray], env_id: np.ndarray

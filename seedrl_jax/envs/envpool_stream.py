@@ -14,12 +14,19 @@ How EnvPool 1.2 behaves (tests pin each point):
 """
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, registry, specs, step_checks
+from seedrl_jax.envs import (
+  action_masks,
+  base,
+  registry,
+  specs,
+  step_checks,
+)
 from seedrl_jax.runtime import nest
 
 # An integer with more possible values is a quantity.
@@ -52,7 +59,7 @@ def can_compile(config: types.Config) -> bool:
   if not registry.is_cheap(config.id):
     return False
   pool_spec, _ = _pool_spec(config)
-  return _observation_keys(pool_spec) == 'obs'
+  return _observation_keys(config, pool_spec) == 'obs'
 
 
 def make_compiled_pool(config: types.Config, seed: int, num_envs: int) -> Any:
@@ -124,7 +131,7 @@ def _stream_spec(config: types.Config, pool_spec: Any) -> types.StreamSpec:
     return specs.with_categories(spec, low, high) if is_choice else spec
 
   flag = f'--config.env.id={config.id}'
-  keys = specs.keep_keys(config.drop_observations, _observation_keys(pool_spec))
+  keys = _observation_keys(config, pool_spec)
   spec = types.StreamSpec(
     observation=nest.unflatten(keys, map(array_spec, nest.flatten(keys))),
     # Not of the array, which gives scalars an axis of their own.
@@ -132,12 +139,24 @@ def _stream_spec(config: types.Config, pool_spec: Any) -> types.StreamSpec:
     action_repeat=registry.action_repeat(config.id, values),
     name=config.id,
   )
-  return specs.joined_spec(spec)
+  return specs.joined_spec(action_masks.with_mask(config, spec))
 
 
-def _observation_keys(pool_spec: Any) -> types.Nest:
-  """Returns the observation nest, with each array's key as leaf."""
+def _observation_keys(config: types.Config, pool_spec: Any) -> types.Nest:
+  """Returns the observation nest, with each array's key as leaf.
+
+  An action mask that is in `info` (board games) joins it.
+  """
   state_keys = pool_spec.state_array_spec
+  keys = specs.keep_keys(config.drop_observations, _all_keys(state_keys))
+  for key in action_masks.candidates(config):
+    if f'info:{key}' in state_keys and key not in keys:
+      root = keys if isinstance(keys, dict) else {'observation': keys}
+      return {**root, key: f'info:{key}'}
+  return keys
+
+
+def _all_keys(state_keys: Iterable[str]) -> types.Nest:
   if 'obs' in state_keys:
     return 'obs'
   root: dict[str, Any] = {}
@@ -176,10 +195,7 @@ class EnvPoolStream(base.LocalStream):
     sizes = {'num_envs': num_envs, 'batch_size': batch_size}
     self._pool = _make_pool(config, seed, num_streams, sizes, options)
     self._keys = list(self._pool._state_keys)
-    observation = specs.keep_keys(
-      config.drop_observations, _observation_keys(pool_spec)
-    )
-    self._observation_keys = nest.flatten(observation)
+    self._observation_keys = nest.flatten(_observation_keys(config, pool_spec))
     self._floats = [
       key
       for key in self._observation_keys
@@ -187,6 +203,7 @@ class EnvPoolStream(base.LocalStream):
     ]
     self._specs = nest.flatten_with_paths(spec.observation)
     self._is_mujoco = registry.is_mujoco(config.id)
+    self.needs_choice = registry.family(config.id) != action_masks.LENIENT
     self.steps_per_second = registry.steps_per_second(
       spec.name, spec.action_repeat
     )
@@ -226,8 +243,10 @@ class EnvPoolStream(base.LocalStream):
       discount = np.maximum(discount, truncated)
     score = state.get('info:reward', reward)
     self._statistics.update(env_id, score, done, truncated, over)
+    observation = self._observation(state)
+    self._check_choices(observation, done, env_id)
     return types.EnvOutput(
-      observation=self._observation(state),
+      observation=observation,
       reward=reward,
       discount=discount,
       step_type=state['step_type'].astype(np.uint8),

@@ -11,6 +11,7 @@ from typing import Any
 
 from seedrl_jax import types
 from seedrl_jax.envs import (
+  action_masks,
   base,
   env_thread,
   envpool_stream,
@@ -27,7 +28,7 @@ SUITES = ('gymnax', 'craftax', 'jumanji')
 # What such environments heed of the section `env`, or need not heed.
 _HEEDED = (
   *('id', 'factory', 'factory_kwargs', 'options', 'num_envs'),
-  *('drop_observations', 'compiled'),
+  *('drop_observations', 'action_mask', 'compiled'),
 )
 
 
@@ -38,6 +39,11 @@ def device_env(config: types.Config) -> types.DeviceEnv | None:
     ValueError: if they cannot be made, or do not heed a key that is set.
     registry.MissingLibraryError: if the suite is not installed.
   """
+  env = _device_env(config)
+  return env and env._replace(spec=action_masks.with_mask(config, env.spec))
+
+
+def _device_env(config: types.Config) -> types.DeviceEnv | None:
   if config.factory:
     flag = gymnasium_envs.flag_of(config)
     function = settings.load_function(flag, config.factory)

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 from absl import logging
+from gymnasium import spaces
 from gymnasium.envs import registration
 
 from seedrl_jax import types
-from seedrl_jax.envs import env_thread, registry, specs
+from seedrl_jax.envs import action_masks, env_thread, registry, specs
 from seedrl_jax.runtime import nest, settings
 
 EnvFactory = Callable[[], gymnasium.Env]
@@ -54,7 +55,13 @@ def load_factory(config: types.Config, rendered: bool = False) -> EnvFactory:
     p.name == 'render_mode' or p.kind == p.VAR_KEYWORD for p in parameters
   ):
     kwargs['render_mode'] = 'rgb_array'
-  return functools.partial(_make, flag, reference, kwargs)
+  return functools.partial(_make, flag, reference, kwargs, mask_key(config))
+
+
+def mask_key(config: types.Config) -> str:
+  """Returns the key that may be one of `info`; '' if none is named."""
+  keys = action_masks.candidates(config)
+  return keys[0] if keys and config.action_mask != 'auto' else ''
 
 
 def flag_of(config: types.Config) -> str:
@@ -92,7 +99,9 @@ def _make_kwargs(config: types.Config) -> dict[str, Any]:
   }
 
 
-def _make(flag: str, reference: str, kwargs: dict[str, Any]) -> gymnasium.Env:
+def _make(
+  flag: str, reference: str, kwargs: dict[str, Any], mask: str
+) -> gymnasium.Env:
   # Load by name: the function need not be picklable.
   function = settings.load_function(flag, reference)
   try:
@@ -103,7 +112,64 @@ def _make(flag: str, reference: str, kwargs: dict[str, Any]) -> gymnasium.Env:
     raise ValueError(
       f'{flag}: must return a gymnasium.Env, not {type(env).__name__}.'
     )
-  return env
+  return with_info_mask(env, mask)
+
+
+def with_info_mask(env: gymnasium.Env, key: str) -> gymnasium.Env:
+  """Returns an environment that observes `info[key]`, if it does not yet."""
+  space = env.observation_space
+  if not key or (isinstance(space, spaces.Dict) and key in space.spaces):
+    return env
+  return InfoMask(env, key)
+
+
+class InfoMask(gymnasium.Wrapper):
+  """Puts `info[key]`, an action mask, into the observation.
+
+  An observation that is no dict gets the key 'observation'.
+
+  Raises:
+    ValueError: if the info has no such mask.
+  """
+
+  def __init__(self, env: gymnasium.Env, key: str):
+    super().__init__(env)
+    self._key = key
+    action = specs.action_spec(
+      env.action_space, f'--config.env.action_mask={key}'
+    )
+    self._size = sum(action.sizes) if action.is_discrete else 1
+    space = env.observation_space
+    self._is_dict = isinstance(space, spaces.Dict)
+    parts: dict[str, Any] = {'observation': space}
+    if isinstance(space, spaces.Dict):
+      parts = dict(space.spaces)
+    mask = spaces.MultiBinary(self._size)
+    self.observation_space = spaces.Dict({**parts, key: mask})
+
+  def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+    observation, info = self.env.reset(**kwargs)
+    return self._with_mask(observation, info, 'reset'), info
+
+  def step(self, action: Any) -> Any:
+    observation, *rest, info = self.env.step(action)
+    return self._with_mask(observation, info, 'step'), *rest, info
+
+  def _with_mask(
+    self, observation: Any, info: dict[str, Any], method: str
+  ) -> dict[str, Any]:
+    mask = np.asarray(info.get(self._key))
+    if mask.size != self._size or mask.dtype.kind not in 'biuf':
+      fault = (
+        f'has the shape {mask.shape}' if self._key in info else 'is missing'
+      )
+      raise ValueError(
+        f'--config.env.action_mask={self._key}: info[{self._key!r}] of '
+        f'{method} {fault}; it must be an array of {self._size} numbers, one '
+        'for each value of each choice.'
+      )
+    parts = observation if self._is_dict else {'observation': observation}
+    return {**parts, self._key: (mask.ravel() != 0).astype(np.int8)}
 
 
 class Description(NamedTuple):
@@ -149,6 +215,7 @@ def describe_env(env: gymnasium.Env, config: types.Config) -> Description:
   *leaves, action = (call() for call in spec_calls(env, config))
   observation = nest.unflatten(space, leaves)
   spec = types.StreamSpec(observation, action, action_repeat=1, name=name)
+  spec = action_masks.with_mask(config, spec)
   return Description(spec, np.dtype(env.action_space.dtype), space)
 
 

@@ -118,6 +118,7 @@ class GymnasiumStream(base.LocalStream):
     if self.spec.parts is not None:
       output = output._replace(observation=nest.join(leaves))
     last = output.step_type == types.StepType.LAST
+    self._check_choices(output.observation, last, output.env_id)
     truncated = output.discount > 0
     self._statistics.update(group.env_id, output.reward, last, truncated)
     return output

@@ -138,4 +138,12 @@ KEYS: Table = {
     'floats and vectors of floats (DeepMind Control) becomes one vector, in '
     'the order of its keys.',
   ),
+  'env.action_mask': Key(
+    'auto',
+    TEXT,
+    'The key of the array of a dict observation that says which discrete '
+    "actions are legal. 'auto' takes `action_mask` or `legal_action_mask`, if "
+    'it fits the actions. An empty string means none. If the observation of a '
+    'Gymnasium environment lacks the key, `info` must have it.',
+  ),
 }

@@ -14,6 +14,7 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import (
+  action_masks,
   base,
   env_thread,
   factory,
@@ -148,6 +149,7 @@ class _Checker:
     self._report = EnvReport(config.env.factory or config.env.id)
     self._faults, self._warnings = _Findings(), _Findings()
     self._seconds = 0.0
+    self._last: _Arrays = []
 
   def check(self, make: MakeEnv, seed: int) -> EnvReport:
     """Makes an environment and plays it."""
@@ -175,7 +177,8 @@ class _Checker:
         f'{self._report.name} must be or make a gymnasium.Env, not a '
         f'{type(env).__name__}.'
       )
-    return env
+    key = gymnasium_envs.mask_key(self._config.env)
+    return gymnasium_envs.with_info_mask(env, key)
 
   def _describe(self, env: gymnasium.Env) -> bool:
     """Reads spaces; returns whether agents can use all of them."""
@@ -242,7 +245,7 @@ class _Checker:
     if first is None:
       return None
     for _ in range(self._max_steps):
-      action = self._spec.action.sample(rng)
+      action = self._sample(env, rng)
       action = np.asarray(action, self._action_dtype)[()]
       start = time.perf_counter()
       result = self._call('step', functools.partial(env.step, action))
@@ -255,6 +258,19 @@ class _Checker:
       '--max_steps.',
     )
     return first
+
+  def _sample(self, env: gymnasium.Env, rng: np.random.Generator) -> np.ndarray:
+    """Returns a random action; a legal one, if there is a mask."""
+    spec = self._spec
+    if not spec.action_mask or any(x is None for x in self._last):
+      return spec.action.sample(rng)
+    observation = nest.unflatten(spec.observation, self._last)
+    # Streams check it themselves.
+    if not isinstance(env, _PoolEnv) and action_masks.lacks_choice(
+      spec, observation
+    ):
+      self._faults.add(f'The environment {action_masks.NO_CHOICE}')
+    return action_masks.sample(spec, rng, observation)[0]
 
   def _reset(self, env: gymnasium.Env, seed: int | None) -> _Arrays | None:
     """Resets; returns the observation's arrays, or None if that failed."""
@@ -310,12 +326,13 @@ class _Checker:
 
   def _observe(self, observation: Any) -> _Arrays:
     """Checks an observation; returns its arrays `[1, ...]`, None if wrong."""
-    return [
+    self._last = [
       self._faults.attempt(
         functools.partial(self._read, observation, key, *rest)
       )
       for key, *rest in self._arrays
     ]
+    return self._last
 
   def _read(
     self,

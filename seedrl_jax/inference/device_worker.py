@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.envs import action_masks
 from seedrl_jax.envs import base as envs
 from seedrl_jax.inference import assembler, lag_gate, unroll_program
 from seedrl_jax.inference import worker as worker_lib
@@ -106,6 +107,7 @@ class DeviceWorker:
     Raises:
       StreamClosed: after `interrupt`.
       StoreClosed: if the store or the gate is closed, also while waiting.
+      EnvironmentFailed: if a step had no legal choice.
     """
     if self._closed.is_set():
       raise envs.StreamClosed('The environments are closed.')
@@ -150,6 +152,11 @@ class DeviceWorker:
       )
 
   def _count(self, episodes: unroll_program.Episodes) -> None:
+    if np.any(episodes.lacks_choice):
+      raise envs.EnvironmentFailed(
+        f'Environment {np.argmax(episodes.lacks_choice)} of '
+        f'{self._program.env.spec.name} {action_masks.NO_CHOICE}'
+      )
     num_train, counters = self.num_train_envs, self.counters
     counters.env_steps += int(episodes.env_steps[:num_train].sum())
     counters.eval_steps += int(episodes.env_steps[num_train:].sum())

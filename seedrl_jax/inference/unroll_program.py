@@ -9,6 +9,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
+from seedrl_jax.envs import action_masks
 
 
 class Carry(NamedTuple):
@@ -37,6 +38,8 @@ class Episodes(NamedTuple):
     ended: bool `[S, N]`.
     episode_return, length, terminated: `[S, N]`, where ended.
     env_steps: int32 `[N]`, transitions (none lead to FIRST).
+    lacks_choice: bool `[N]`, whether one began without a legal choice; () if
+      there is no action mask, or none is needed.
   """
 
   ended: types.Array
@@ -44,6 +47,7 @@ class Episodes(NamedTuple):
   length: types.Array
   terminated: types.Array
   env_steps: types.Array
+  lacks_choice: types.Nest
 
 
 class Acted(NamedTuple):
@@ -111,8 +115,12 @@ class UnrollProgram:
     (key, carry), (steps, ended) = jax.lax.scan(
       step, (key, carry), None, self.num_steps
     )
-    env_steps = jnp.sum(ended.env_steps, axis=0)
-    episodes = ended._replace(env_steps=env_steps)
+    episodes = ended._replace(
+      env_steps=jnp.sum(ended.env_steps, axis=0),
+      lacks_choice=jax.tree.map(
+        lambda x: jnp.any(x, axis=0), ended.lacks_choice
+      ),
+    )
     core = self._train(core)
     if self.block_width is None:
       return carry, Acted(key, episodes, (steps, core))
@@ -156,6 +164,7 @@ class UnrollProgram:
       bounded = jnp.clip(action, *bounds).astype(action.dtype)
     state, output = self.env.step(carry.env, bounded)
     moved = (output.step_type != types.StepType.FIRST).astype(jnp.int32)
+    lacks_choice = self._lacks_choice(carry.output, moved > 0)
     ended = output.step_type == types.StepType.LAST
     total = carry.episode_return + output.reward
     length = carry.episode_length + moved
@@ -167,7 +176,21 @@ class UnrollProgram:
       episode_return=jnp.where(ended, 0.0, total),
       episode_length=jnp.where(ended, 0, length),
     )
-    return carry, Episodes(ended, total, length, output.discount == 0, moved)
+    terminated = output.discount == 0
+    return carry, Episodes(
+      ended, total, length, terminated, moved, lacks_choice
+    )
+
+  def _lacks_choice(
+    self, output: types.EnvOutput, moved: jax.Array
+  ) -> types.Nest:
+    """Returns `Episodes.lacks_choice` of a step, which `moved` on or not."""
+    spec = self.env.spec
+    is_lenient = spec.name.partition(':')[0] == action_masks.LENIENT
+    if is_lenient or not spec.action_mask:
+      return ()
+    # After LAST, and while an environment waits for its reset, nothing moves.
+    return moved & action_masks.lacks_choice(spec, output.observation)
 
   def _train(self, tree: types.Nest) -> types.Nest:
     """Returns the rows of a nest `[N, ...]` that train."""

@@ -79,17 +79,25 @@ class Categorical:
   def mode(self, params: jax.Array) -> jax.Array:
     return self._action([jnp.argmax(x, axis=-1) for x in self._logits(params)])
 
-  def log_prob(self, params: jax.Array, action: jax.Array) -> jax.Array:
-    choices = action.reshape((*params.shape[:-1], len(self.sizes)))
-    # A gather's gradient would be a slow scatter.
+  def log_probs(self, params: jax.Array) -> jax.Array:
+    """Returns the log-probability of each value of each choice, `[..., P]`."""
+    return jnp.concatenate(self._logits(params), axis=-1)
+
+  def one_hot(self, action: jax.Array) -> jax.Array:
+    """Returns the one-hot codes of all choices of actions, `[..., P]`."""
+    leading = action.shape[: action.ndim - len(self.shape)]
+    choices = action.reshape((*leading, len(self.sizes)))
     codes = [
       jax.nn.one_hot(choices[..., i], size) for i, size in enumerate(self.sizes)
     ]
-    logits = jnp.concatenate(self._logits(params), axis=-1)
-    return jnp.sum(jnp.concatenate(codes, axis=-1) * logits, axis=-1)
+    return jnp.concatenate(codes, axis=-1)
+
+  def log_prob(self, params: jax.Array, action: jax.Array) -> jax.Array:
+    # A gather's gradient would be a slow scatter.
+    return jnp.sum(self.one_hot(action) * self.log_probs(params), axis=-1)
 
   def entropy(self, params: jax.Array) -> jax.Array:
-    logits = jnp.concatenate(self._logits(params), axis=-1)
+    logits = self.log_probs(params)
     return -jnp.sum(jnp.exp(logits) * logits, axis=-1)
 
 
@@ -205,5 +213,4 @@ def make(
   """
   if action.kind == 'continuous':
     return Gaussian(action, min_deviation, first_deviation)
-  sizes = tuple(int(high) + 1 for high in action.maximum)
-  return Categorical(sizes, action.shape)
+  return Categorical(action.sizes, action.shape)

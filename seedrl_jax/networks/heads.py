@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from seedrl_jax import types
-from seedrl_jax.networks import distributions, health
+from seedrl_jax.networks import action_masks, distributions, health
 from seedrl_jax.networks import network as network_lib
 
 
@@ -63,8 +63,13 @@ class QHead(nn.Module):
   dueling: bool
 
   @nn.compact
-  def __call__(self, features: jax.Array) -> jax.Array:
-    """Maps features `[..., F]` to float32 action values `[..., A]`."""
+  def __call__(
+    self, features: jax.Array, legal: jax.Array | None = None
+  ) -> jax.Array:
+    """Maps features `[..., F]` to float32 action values `[..., A]`.
+
+    `legal`, bool `[..., A]`, masks actions; None means all are legal.
+    """
     if self.dueling:
       value = self._stream(features, 'value', 1)
       advantage = self._stream(
@@ -73,6 +78,7 @@ class QHead(nn.Module):
       q = value + advantage - jnp.mean(advantage, axis=-1, keepdims=True)
     else:
       q = self._stream(features, 'q', self.num_actions)
+    q = action_masks.apply(q, legal)
     health.sow_value(self, jnp.max(q, axis=-1))
     return q
 
@@ -125,7 +131,8 @@ class ActorCritic(nn.Module):
       self.distribution.num_params, self.free_deviation, name='policy'
     )
     baseline = BaselineHead(name='baseline')(baseline_features)
-    return ActorCriticOutput(head(features), baseline), core
+    policy = action_masks.apply(head(features), self.network.legal(inputs))
+    return ActorCriticOutput(policy, baseline), core
 
 
 class QNetwork(nn.Module):
@@ -143,4 +150,4 @@ class QNetwork(nn.Module):
     features, core = self.network(inputs, core)
     num_actions = self.network.action.num_values
     head = QHead(num_actions, self.hidden_size, self.dueling, name='head')
-    return head(features), core
+    return head(features, self.network.legal(inputs)), core

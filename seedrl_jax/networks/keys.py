@@ -71,6 +71,12 @@ KEYS: Table = {
     "categories, which get 16 one-hot levels per channel. 'auto' means the "
     'environments known for it (MiniGrid, BabyAI, Sokoban).',
   ),
+  'network.use_action_mask': Key(
+    False,
+    FLAG,
+    'Passes the action mask to the network as an input, too. Without it the '
+    'mask only forbids actions.',
+  ),
   'network.normalize_pixels': Key(
     False,
     FLAG,

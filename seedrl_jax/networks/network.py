@@ -17,6 +17,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.networks import (
+  action_masks,
   block_conv,
   distributions,
   health,
@@ -51,6 +52,17 @@ class Network(nn.Module):
   config: types.Config  # config.network
   leaves: tuple[observations.Leaf, ...]  # of the observation, in order
   action: types.ActionSpec
+  action_mask: str = ''  # its key in the observation; '' if there is none
+
+  def legal(self, inputs: types.AgentInput) -> jax.Array | None:
+    """Returns which values of all choices are legal, bool `[T, B, P]`.
+
+    None means all.
+    """
+    if not self.action_mask:
+      return None
+    _, mask = action_masks.split(inputs.observation, self.action_mask, 2)
+    return action_masks.legal_values(mask, self.action.sizes)
 
   def initial_core(self, batch: int) -> CoreState:
     """Returns the core state of `batch` environments before any step."""
@@ -96,6 +108,10 @@ class Network(nn.Module):
 
   def _frames(self, observation: types.Nest) -> list[jax.Array]:
     """Lays out the arrays `[T, B, ...]` of an observation for stacking."""
+    if key := self.action_mask:
+      observation, mask = action_masks.split(observation, key, 2)
+      if observations.takes_mask(self.config):
+        observation[key] = mask
     arrays = jax.tree.leaves(observation)
     return [
       _to_frame(x, leaf) for x, leaf in zip(arrays, self.leaves, strict=True)
@@ -227,7 +243,8 @@ def make_network(config: types.Config, env_spec: types.EnvSpec) -> Network:
   leaves = observations.make_leaves(config, env_spec)
   # Frozen: a compiled network must not follow later edits of the config.
   frozen = ml_collections.FrozenConfigDict(config)
-  return Network(frozen, leaves, env_spec.action)
+  key = env_spec.stream.action_mask
+  return Network(frozen, leaves, env_spec.action, key)
 
 
 def make_init(

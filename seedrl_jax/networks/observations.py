@@ -181,16 +181,30 @@ def make_leaf(
   return leaf._replace(has_levels=is_grid and spec.dtype == np.uint8)
 
 
+def takes_mask(config: types.Config) -> bool:
+  """Returns whether an action mask is an input, given `config.network`."""
+  # Configurations of earlier releases lack the key.
+  return config.get('use_action_mask', False)
+
+
 def read_leaves(
   config: types.Config, env_spec: types.EnvSpec
 ) -> tuple[Leaf, ...]:
   """Returns what is made of each array of an observation, in order.
 
+  An action mask is left out, or becomes a vector of booleans.
+
   Raises what `make_leaf` does.
   """
+  observation = env_spec.observation
+  if key := env_spec.stream.action_mask:
+    observation = {k: x for k, x in observation.items() if k != key}
+    if takes_mask(config):
+      shape = (sum(env_spec.action.sizes),)
+      observation[key] = types.ArraySpec(shape, np.dtype(bool))
   return tuple(
     make_leaf(config, spec, env_spec.env_id, name)
-    for name, spec in nest.flatten_with_paths(env_spec.observation)
+    for name, spec in nest.flatten_with_paths(observation)
   )
 
 
@@ -203,6 +217,11 @@ def make_leaves(
     ValueError: if the torso fits none, or not one of them; names the flag.
   """
   leaves = read_leaves(config, env_spec)
+  if not leaves:
+    raise ValueError(
+      f'--config.network.use_action_mask=False: {env_spec.env_id} observes '
+      'nothing but its action mask; give True.'
+    )
   if torsos.is_convolution(config.torso) and all(
     leaf.torso == 'mlp' for leaf in leaves
   ):
@@ -223,20 +242,31 @@ def make_leaves(
 def describe(config: types.Config, env_spec: types.EnvSpec) -> str:
   """Returns a line about the arrays of an observation."""
   leaves = read_leaves(config, env_spec)
-  return 'Observation: ' + '; '.join(leaf.describe() for leaf in leaves) + '.'
+  texts = [leaf.describe() for leaf in leaves]
+  if key := env_spec.stream.action_mask:
+    texts.append(f'{key} masks actions')
+  return f'Observation: {"; ".join(texts)}.'
 
 
 def check_release(
   directory: workdir.Workdir, config: types.Config, env_spec: types.EnvSpec
 ) -> None:
-  """Raises WorkdirError if an earlier release took some arrays otherwise.
+  """Raises WorkdirError if a run took some arrays of observations otherwise.
 
-  Such a release wrote no categories to `env_spec.json`. The parameters may have
-  the same shapes.
+  It may have had another action mask. Or it is of an earlier release, which
+  wrote no categories to `env_spec.json`. The parameters may have the same
+  shapes.
   """
   if not directory.env_spec_json.exists():
     return
-  saved = nest.flatten(directory.read_env_spec().observation)
+  saved_spec = directory.read_env_spec()
+  before, now = (x.stream.action_mask for x in (saved_spec, env_spec))
+  if before != now:
+    raise workdir.WorkdirError(
+      f'--workdir={directory.path}: its action mask is {before!r}, and this '
+      f'run has {now!r}; give --config.env.action_mask={before}.'
+    )
+  saved = nest.flatten(saved_spec.observation)
   if all(spec.categories is not None for spec in saved):
     return
   changed = [

@@ -19,8 +19,9 @@ _FIXED = (
   'optimizer.rmsprop_centered.',
   'optimizer.rmsprop_momentum.',
 )
-# Except for this, which the parameters' shapes show. Earlier releases lack it.
-_FREE = ('network.categories',)
+# Except for these, which the parameters' shapes show. Earlier releases lack
+# them.
+_FREE = ('network.categories', 'network.use_action_mask')
 
 
 def check_resumable(

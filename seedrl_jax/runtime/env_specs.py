@@ -18,6 +18,7 @@ def to_json(spec: types.EnvSpec) -> dict[str, Any]:
     'num_envs': spec.num_envs,
     'num_eval_envs': spec.num_eval_envs,
     'parts': parts and _nest_to_json(parts),
+    'action_mask': spec.stream.action_mask,
   }
 
 
@@ -35,6 +36,7 @@ def from_json(value: dict[str, Any]) -> types.EnvSpec:
     action_repeat=value['action_repeat'],
     name=value['env_id'],
     parts=parts and _nest_from_json(parts),
+    action_mask=value.get('action_mask', ''),
   )
   return types.EnvSpec(stream, value['num_envs'], value['num_eval_envs'])
 

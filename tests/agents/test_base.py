@@ -21,10 +21,10 @@ from seedrl_jax.configs import ppo_mujoco, pqn_recall, r2d2_recall, sac_mujoco
       r'or sac\.',
     ),
     (
-      'vtrace',
+      'pqn',
       types.ActionSpec((2,), np.dtype(np.int32), (0, 0), (1, 1)),
-      '--config.agent=vtrace: the actions of Env-v5 are multi-discrete; take '
-      r'ppo\.',
+      '--config.agent=pqn: the actions of Env-v5 are multi-discrete; take ppo '
+      r'or vtrace\.',
     ),
     (
       'vtrace',

@@ -33,6 +33,7 @@ _ENV_SPEC = types.EnvSpec(
   num_envs=6,
   num_eval_envs=2,
 )
+_DISTRIBUTION = distributions.Categorical((_ACTIONS,))
 
 
 def _loss_config(**changes):
@@ -54,7 +55,7 @@ def _sequence(seed=0):
 
 def _gradient(config, outputs, steps):
   """Returns the loss and metrics, and the gradient by `outputs`."""
-  loss = functools.partial(loss_lib.vtrace_loss, config)
+  loss = functools.partial(loss_lib.vtrace_loss, config, _DISTRIBUTION)
   gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))
   return jax.device_get(gradient(outputs, steps, np.float32(0.02)))
 
@@ -172,7 +173,7 @@ def test_entropy_cost_moves_towards_its_target(target, direction):
 
   def total(param):
     cost = jnp.exp(config.entropy_cost_adjustment_speed * param)
-    return loss_lib.vtrace_loss(config, outputs, steps, cost)[0]
+    return loss_lib.vtrace_loss(config, _DISTRIBUTION, outputs, steps, cost)[0]
 
   param = loss_lib.initial_entropy_cost_param(config)
   np.testing.assert_allclose(np.exp(10.0 * param), 0.01, rtol=1e-5)

@@ -65,6 +65,12 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
 
 def _check(config: types.Config, env_spec: types.EnvSpec) -> None:
   """Raises ValueError for unsupported settings."""
+  if key := env_spec.stream.action_mask:
+    raise ValueError(
+      f'--config.agent=dyna_q: its model cannot predict the action mask {key} '
+      f'of {env_spec.env_id}; drop it (--config.env.drop_observations={key}), '
+      'or take r2d2.'
+    )
   spec = env_spec.observation
   is_vector = types.is_spec(spec) and len(spec.shape) == 1
   if not (is_vector and jnp.issubdtype(spec.dtype, jnp.floating)):

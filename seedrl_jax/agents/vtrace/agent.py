@@ -16,14 +16,16 @@ from seedrl_jax.networks import network as network_lib
 class AgentOutput(NamedTuple):
   """What acting records for learning."""
 
-  action: jax.Array  # int32 [B]
-  policy_logits: jax.Array  # float32 [B, A], of the behaviour policy
+  action: jax.Array  # int32 [B, *shape]
+  # Float32 [B, P] of the behaviour policy, of all choices one after another.
+  policy_logits: jax.Array
 
 
 def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
   """Makes the agent; raises ValueError if a config value does not fit."""
   network = network_lib.make_network(config.network, env_spec)
-  module = heads.ActorCritic(network, distributions.make(env_spec.action))
+  distribution = distributions.make(env_spec.action)
+  module = heads.ActorCritic(network, distribution)
   init_network = network_lib.make_init(module, network, env_spec)
   trainer = sgd.make_trainer(
     config,
@@ -42,7 +44,9 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
     init=init,
     acting_params=lambda state: state.params['network'],
     initial_core=network.initial_core,
-    act=base.make_act(module, functools.partial(_choose, env_spec)),
+    act=base.make_act(
+      module, functools.partial(_choose, env_spec, distribution)
+    ),
     update=trainer.update,
     trainer=trainer,
     measure=health.make_measure(module),
@@ -51,20 +55,28 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
 
 def _choose(
   env_spec: types.EnvSpec,
+  distribution: distributions.Distribution,
   key: jax.Array,
   outputs: heads.ActorCriticOutput,
   env_id: jax.Array,
 ) -> AgentOutput:
   """Samples from the policy; evaluation environments act greedily."""
   logits = outputs.policy
-  sampled = jax.random.categorical(key, logits)
-  greedy = jnp.argmax(logits, axis=-1)
+  if env_spec.action.kind == 'discrete':
+    # Normalised logits would round, and choose otherwise in rare cases.
+    sampled = jax.random.categorical(key, logits)
+    greedy = jnp.argmax(logits, axis=-1)
+  else:
+    sampled = distribution.sample(key, logits)
+    greedy = distribution.mode(logits)
   action = base.with_evaluation(sampled, greedy, env_spec, env_id)
   return AgentOutput(action.astype(jnp.int32), logits)
 
 
 def make_loss(config: types.Config, module: heads.ActorCritic) -> sgd.LossFn:
   """Returns the loss of a batch under `module`."""
+  distribution = module.distribution
+  assert isinstance(distribution, distributions.Categorical)
   scale = 1.0
   if config.loss.reduction == 'sum':
     # Over all devices' unrolls, as their gradients are averaged.
@@ -90,7 +102,7 @@ def make_loss(config: types.Config, module: heads.ActorCritic) -> sgd.LossFn:
       speed = config.loss.entropy_cost_adjustment_speed
       cost = jnp.exp(speed * params['entropy_cost'])
     value, metrics = loss_lib.vtrace_loss(
-      config.loss, outputs, unroll.steps, cost
+      config.loss, distribution, outputs, unroll.steps, cost
     )
     valid_share = 1.0 - metrics['masked_share']
     return scale * value, sgd.LossOutput(metrics, valid_share=valid_share)

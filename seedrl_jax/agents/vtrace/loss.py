@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.agents import transitions as transitions_lib
-from seedrl_jax.networks import heads
+from seedrl_jax.networks import distributions, heads
 
 # Bounds of the adapted entropy cost's logarithm, as in SEED RL; beyond, it
 # would take long to come back.
@@ -104,6 +104,7 @@ def project(config: types.Config, params: base.Params) -> base.Params:
 
 def vtrace_loss(
   config: types.Config,
+  distribution: distributions.Categorical,
   outputs: heads.ActorCriticOutput,
   steps: types.Steps,
   cost: jax.Array,
@@ -122,6 +123,7 @@ def vtrace_loss(
   chex.assert_type([logits, baseline, steps.reward], jnp.float32)
 
   terms = _policy_terms(
+    distribution,
     logits[:-1],
     steps.agent_output.policy_logits[:-1],
     steps.agent_output.action[:-1],
@@ -154,8 +156,8 @@ def vtrace_loss(
     excess = mean(terms.entropy - config.target_entropy)
     loss += cost * jax.lax.stop_gradient(excess)
   metrics = _diagnostics(config, terms, valid, rho, targets, values)
-  # Avoids a division by 0 if there is only one action.
-  max_entropy = math.log(max(2, logits.shape[-1]))
+  # Of all actions, legal or not. Avoids a division by 0 if there is only one.
+  max_entropy = max(math.log(2), distribution.max_entropy)
   return loss, metrics | {
     'policy': policy_loss,
     'baseline': baseline_loss,
@@ -165,13 +167,17 @@ def vtrace_loss(
 
 
 def _policy_terms(
-  logits: jax.Array, behaviour_logits: jax.Array, action: jax.Array
+  distribution: distributions.Categorical,
+  logits: jax.Array,
+  behaviour_logits: jax.Array,
+  action: jax.Array,
 ) -> PolicyTerms:
-  log_pi = jax.nn.log_softmax(logits)
-  log_mu = jax.nn.log_softmax(behaviour_logits)
+  log_pi = distribution.log_probs(logits)
+  log_mu = distribution.log_probs(behaviour_logits)
+  code = distribution.one_hot(action)
   return PolicyTerms(
-    log_prob=transitions_lib.of_action(log_pi, action),
-    behaviour_log_prob=transitions_lib.of_action(log_mu, action),
+    log_prob=jnp.sum(code * log_pi, axis=-1),
+    behaviour_log_prob=jnp.sum(code * log_mu, axis=-1),
     entropy=-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1),
     kl=jnp.sum(jnp.exp(log_mu) * (log_mu - log_pi), axis=-1),
   )

@@ -9,8 +9,8 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.envs import action_masks, factory
 from seedrl_jax.envs import base as envs
-from seedrl_jax.envs import factory
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import parts as parts_lib
 
@@ -88,14 +88,16 @@ def act_randomly(stream: envs.EnvStream) -> Callable[[], types.EnvOutput]:
 
   It returns the batch.
   """
-  actions = stream.spec.action.sample(
-    np.random.default_rng(0), _ACTIONS, stream.batch_size
-  )
+  rng = np.random.default_rng(0)
+  actions = stream.spec.action.sample(rng, _ACTIONS, stream.batch_size)
   batches = itertools.cycle(actions)
 
   def act() -> types.EnvOutput:
     output = stream.recv()
-    stream.send(next(batches)[: len(output.env_id)], output.env_id)
+    action = next(batches)[: len(output.env_id)]
+    if stream.spec.action_mask:
+      action = action_masks.sample(stream.spec, rng, output.observation)
+    stream.send(action, output.env_id)
     return output
 
   return act

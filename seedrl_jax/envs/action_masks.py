@@ -1,0 +1,127 @@
+"""Action masks of environments: which arrays are masks, and what they allow.
+
+A mask has a number for each value of each choice, in C order. What is not 0 is
+legal. Arrays may be NumPy's or JAX's.
+"""
+
+import functools
+import itertools
+import logging
+import math
+import operator
+
+import numpy as np
+
+from seedrl_jax import types
+
+# The keys that 'auto' tries.
+_AUTO = ('action_mask', 'legal_action_mask')
+# EnvPool's family, and the suite, whose states may lack a legal choice (Maze,
+# Cleaner and Snake). Any action then ends the episode.
+LENIENT = 'jumanji'
+NO_CHOICE = (
+  'gave an action mask without a legal choice in a step that is not the last: '
+  'end the episode before, or ignore the mask with --config.env.action_mask=.'
+)
+
+
+def candidates(config: types.Config) -> tuple[str, ...]:
+  """Returns the keys that may be the mask, given the `env` section."""
+  # Configurations of earlier releases lack the key.
+  setting = config.get('action_mask', '')
+  keys = _AUTO if setting == 'auto' else (setting,) * bool(setting)
+  return tuple(key for key in keys if key not in config.drop_observations)
+
+
+def with_mask(config: types.Config, spec: types.StreamSpec) -> types.StreamSpec:
+  """Returns the spec with the key of its mask; warns of one that does not fit.
+
+  Raises:
+    ValueError: if `env.action_mask` names an array that is no mask.
+  """
+  is_dict = isinstance(spec.observation, dict)
+  for key in candidates(config):
+    if is_dict and key in spec.observation:
+      fault = _fault(spec.action, spec.observation[key])
+      if not fault:
+        return spec._replace(action_mask=key)
+    else:
+      fault = 'does not exist in the observation'
+      if config.action_mask == 'auto':
+        continue
+    text = f'{key!r} of {spec.name} {fault}'
+    if config.action_mask != 'auto':
+      raise ValueError(
+        f'--config.env.action_mask={key}: {text}; name another key, or none '
+        '(--config.env.action_mask=).'
+      )
+    _warn(f'{text}, so it masks no actions and is an ordinary observation.')
+  return spec._replace(action_mask='')
+
+
+def _fault(action: types.ActionSpec, array: types.Nest) -> str:
+  """Returns why an array cannot be the mask; '' if it can."""
+  if not action.is_discrete:
+    return 'cannot mask actions that are continuous'
+  if not types.is_spec(array) or array.dtype.kind not in 'biu':
+    return 'is not an array of booleans or integers'
+  size = sum(action.sizes)
+  if math.prod(array.shape) == size:
+    return ''
+  return (
+    f'has the shape {array.shape}, but a mask has {size} numbers here, one for '
+    'each value of each choice'
+  )
+
+
+@functools.cache
+def _warn(sentence: str) -> None:
+  """Warns once of each sentence."""
+  logging.warning('%s', sentence)
+
+
+def _choices(
+  spec: types.StreamSpec, observation: types.Nest
+) -> list[types.Array]:
+  """Returns which values of each choice are legal, bool `[..., size]`."""
+  mask, sizes = observation[spec.action_mask], spec.action.sizes
+  rank = mask.ndim - len(spec.observation[spec.action_mask].shape)
+  legal = mask.reshape(*mask.shape[:rank], -1) != 0
+  ends = itertools.accumulate(sizes)
+  return [
+    legal[..., end - size : end] for end, size in zip(ends, sizes, strict=True)
+  ]
+
+
+def lacks_choice(
+  spec: types.StreamSpec, observation: types.Nest
+) -> types.Array:
+  """Returns whether a choice has no legal value, bool `[...]`."""
+  lacking = (~x.any(axis=-1) for x in _choices(spec, observation))
+  return functools.reduce(operator.or_, lacking)
+
+
+def is_legal(
+  spec: types.StreamSpec, observation: types.Nest, action: np.ndarray
+) -> np.ndarray:
+  """Returns whether actions `[B, ...]` are legal, bool `[B]`.
+
+  A choice without a legal value may be anything.
+  """
+  legal = np.ones(len(action), bool)
+  choices = _choices(spec, observation)
+  for x, value in zip(choices, action.reshape(len(action), -1).T, strict=True):
+    legal &= x[np.arange(len(x)), value] | ~x.any(axis=-1)
+  return legal
+
+
+def sample(
+  spec: types.StreamSpec, rng: np.random.Generator, observation: types.Nest
+) -> np.ndarray:
+  """Returns uniformly random legal actions `[B, ...]`."""
+  values = [
+    np.argmax(rng.random(x.shape) * (x | ~x.any(axis=-1, keepdims=True)), -1)
+    for x in _choices(spec, observation)
+  ]
+  action = np.stack(values, axis=-1).astype(spec.action.dtype)
+  return action.reshape(len(action), *spec.action.shape)
