@@ -24,7 +24,7 @@ from tests import runs
     (['replay', '--case=pong'], '--case=pong: replay has clients, r2d2.'),
     (
       ['peers', '--case=free'],
-      '--case=free: peers has cartpole128, pong_shallow, cartpole_450, mujoco_',
+      '--case=free: peers has cartpole128, gymnax_cartpole, pong_shallow, ',
     ),
     (
       ['peers', '--peer=acme'],
