@@ -66,6 +66,8 @@ def test_has_the_keys_of_its_base(name):
 
 @pytest.mark.parametrize('name', CONFIGS)
 def test_makes_agent_table_and_streams(name):
+  if 'craftax' in name:
+    pytest.importorskip('craftax')
   config = CONFIGS[name]()
   env_spec = env_factory.make_env_spec(config)
   agent = agents.load_agent(config, env_spec)

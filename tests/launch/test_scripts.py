@@ -119,7 +119,7 @@ def test_local_stops_where_setup_fails(clone: Clone):
 def test_checks_come_before_tests(clone: Clone):
   assert clone.run('.ci/run', '--all', 'tests/envs') == 0
   calls = clone.calls()
-  assert calls[0] == ['setup.sh', '--extras=test,video']
+  assert calls[0] == ['setup.sh', '--extras=test,video,craftax,jumanji']
   assert [call[2] for call in calls[1:]] == ['ruff', 'ruff', 'mypy', 'pytest']
   # Without the default's deselection.
   assert calls[-1][-5:-1] == ['-m', '', '-o', 'faulthandler_timeout=10800']
