@@ -177,6 +177,8 @@ class _Checker:
         f'{self._report.name} must be or make a gymnasium.Env, not a '
         f'{type(env).__name__}.'
       )
+    if isinstance(env, _PoolEnv):
+      return env
     key = gymnasium_envs.mask_key(self._config.env)
     return gymnasium_envs.with_info_mask(env, key)
 

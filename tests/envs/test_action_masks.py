@@ -177,6 +177,9 @@ def test_env_check_acts_legally():
   assert not report.faults and 'action_mask masks actions' in report.network
   config.env = _section('make', place='info', mask='action_mask')
   assert not env_check.check(config, episodes=20).faults
+  config.env = streams.config('Game2048-v1', action_mask='action_mask')
+  report = env_check.check(config, episodes=1, max_steps=50)
+  assert not report.faults and report.steps == 50
   config.env = _section('make', stuck_after=2)
   faults = env_check.check(config, episodes=9, max_steps=3).faults
   assert any('without a legal choice' in text for text in faults)
