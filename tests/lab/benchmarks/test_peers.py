@@ -238,7 +238,7 @@ def _task(name: str, **changes):
   config = benchmark.get_config(name)
   config.topology.max_devices = 1
   return comparison.Task(
-    name, config, None, 60.0, timing.Windows(1, 0.01), 1
+    name, config, config, None, 60.0, timing.Windows(1, 0.01), 1
   )._replace(**changes)
 
 
