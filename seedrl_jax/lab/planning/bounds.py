@@ -176,6 +176,7 @@ def time_envs(
   config.topology.inference_to_training = ''
   config.topology.inference_affinity_offset = -1
   config.env.thread_affinity_offset = -1
+  config.env.compiled = 'off'
   config.replay.backend = 'embedded'
   if config.replay.max_size is not None:
     # Nothing is stored.
