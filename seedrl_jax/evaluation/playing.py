@@ -25,14 +25,16 @@ _DEFAULT_NUM_ENVS = 10
 # Keeps the seeds apart from those of any training stream.
 _SEED_OFFSET = 1_500_000_007
 _PROGRESS_SECONDS = 1.0
-_SINCE_THEN = ('network.categories', 'network.use_action_mask')
-# Keys that acting depends on, except the agent's, and those that runs of
-# earlier releases lack.
+# Keys that runs of earlier releases lack.
+_SINCE_THEN = (
+  *('network.categories', 'network.use_action_mask'),
+  *('env.action_mask', 'env.compiled'),
+)
+# Keys that acting depends on, except the agent's.
 _NEEDED = {
   key: allowed
   for key, allowed in base_config.SAVED.items()
-  if key.startswith(('env.', 'network.'))
-  and key not in (*_SINCE_THEN, 'env.action_mask')
+  if key.startswith(('env.', 'network.')) and key not in _SINCE_THEN
 }
 
 
