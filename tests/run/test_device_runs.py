@@ -108,7 +108,7 @@ def test_agents_train(tmp_path, monkeypatch, make, values):
   monkeypatch.syspath_prepend(runs.ROOT / 'docs/examples')
   config = _config(make, **values)
   if make is sac_pendulum.get_config:
-    config.unroll_length = 1
+    config.unroll_length, config.total_env_frames = 1, 300
     config.replay.min_size = config.batch_size = 8
   if 'minibatches' in config:
     config.minibatches = 2
