@@ -17,7 +17,7 @@ from seedrl_jax.configs import (
 from seedrl_jax.lab.benchmarks import ceilings, timing
 from seedrl_jax.lab.planning import programs
 from seedrl_jax.learner import update
-from seedrl_jax.replay import device
+from seedrl_jax.replay import device, table_configs
 from seedrl_jax.run import plan, training
 from tests import runs
 from tests.actors import threads
@@ -134,9 +134,13 @@ def test_deterministic_runs_are_bit_equal_and_resume(tmp_path):
 def test_remote_actors_beside_device_environments_and_the_policy(tmp_path):
   config = _config(env__num_envs=8, batch_size=4, actors__max_envs=4)
   run = runs.Run(config, tmp_path)
+  store = run.system.parts.store
   with threads.acting(run.system, 4):
     summary = run.train()
   assert summary['status'] == 'finished'
+  remote = store.table(device.REMOTE_TABLE).info()
+  assert remote.samples and remote.inserts - remote.samples <= 2 * 4
+  assert store.info()[table_configs.TABLE].samples > remote.samples
   runs.check_cartpole_episodes(tmp_path)
   assert max(runs.column(tmp_path, 'actors/connected_envs')) == 4
   policy = seedrl_jax.load_policy(tmp_path)
@@ -150,7 +154,7 @@ def test_remote_actors_beside_device_environments_and_the_policy(tmp_path):
     ({'env__batch_size': 2}, r'env.batch_size=2: has no effect on gymnax'),
     ({'env__options': {'gravi': 1}}, r'options.gravi: .* gravity'),
     ({'env__id': 'gymnax:CartPol-v1'}, r'nearest are gymnax:CartPole-v1'),
-    ({'actors__max_envs': 4}, r'backend=device: remote actors'),
+    ({'actors__max_envs': 4, 'learner__max_lag': 4}, r'remote actors'),
     ({'env__id': 'MiniGrid-Empty-5x5-v0'}, r'MiniGrid-\S+ is not in JAX'),
     ({'make': r2d2_cartpole.get_config}, r'backend=device: a replay'),
   ],
