@@ -131,6 +131,19 @@ def test_deterministic_runs_are_bit_equal_and_resume(tmp_path):
   assert after['env_frames'] >= 4000 and after['updates'] > before['updates']
 
 
+def test_a_callback_stops_a_run(tmp_path):
+  config = _config(total_env_frames=10**9, log__every_seconds=0.1)
+  reports = []
+
+  def stop(report):
+    reports.append(report)
+    return report.updates == 0
+
+  summary = seedrl_jax.train(config, tmp_path, stop)
+  assert summary.status == 'stopped' and reports[-1].updates > 0
+  assert runs.steps(tmp_path) == [summary.updates]
+
+
 def test_remote_actors_beside_device_environments_and_the_policy(tmp_path):
   config = _config(env__num_envs=8, batch_size=4, actors__max_envs=4)
   run = runs.Run(config, tmp_path)
