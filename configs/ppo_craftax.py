@@ -1,10 +1,10 @@
 """PPO on Craftax-Classic in JAX, with symbols: for an accelerator.
 
-Settings of Craftax_Baselines' `ppo.py`: 1,024 environments, unrolls of 64 steps,
-4 epochs of 8 minibatches, a learning rate of 2e-4 that decays to 0 over a
-billion frames, clipped values, and three layers of 512 units for each of policy
-and value. A truncated episode bootstraps, and acting and training overlap. Needs
-the extra `craftax`.
+Settings of Craftax_Baselines' `ppo.py`: 1,024 environments, unrolls of 64
+steps, 4 epochs of 8 minibatches, a learning rate of 2e-4 that decays to 0 over
+a billion frames, clipped values, and three layers of 512 units for each of
+policy and value. A truncated episode bootstraps, and acting and training
+overlap. Needs the extra `craftax`.
 """
 
 from seedrl_jax.configs import base, ppo_minatar

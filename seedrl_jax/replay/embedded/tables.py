@@ -47,10 +47,12 @@ class EmbeddedTable(base.Table):
     self._layout = layout
     self._pool = pool
     # Held for every change.
-    self._lock = threading.Lock() if partner is None else partner._lock
+    self._lock: threading.Lock = (
+      threading.Lock() if partner is None else partner._lock
+    )
     name = f'table {config.name}'
     self._writers = fair_queue.FairQueue(self._lock, f'insert into {name}')
-    self._samplers = (
+    self._samplers: fair_queue.FairQueue = (
       fair_queue.FairQueue(self._lock, f'sample from {name}')
       if partner is None
       else partner._samplers
