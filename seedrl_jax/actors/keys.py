@@ -12,7 +12,7 @@ from seedrl_jax.runtime.settings import (
 )
 
 KEYS: Table = {
-  'actors': Section('Environments of other processes (launch/actor.py).'),
+  'actors': Section('Environments of other processes (seedrl actor).'),
   'actors.max_envs': Key(
     0,
     integer(0, COUNT),

@@ -8,7 +8,7 @@ KEYS: Table = {
   'demonstrations.path': Key(
     '',
     TEXT,
-    'A folder that launch/record.py has written. The run inserts it into a '
+    'A folder that seedrl record has written. The run inserts it into a '
     'table of its own, if that is empty.',
   ),
   'demonstrations.fraction': Key(

@@ -5,7 +5,7 @@ from seedrl_jax.runtime.settings import LARGE, integer, number
 
 KEYS: Table = {
   'hosts': Section(
-    'Hosts that train together (launch/learner.py --coordinator=…). They '
+    'Hosts that train together (seedrl learner --coordinator=…). They '
     'share `batch_size`; environments, actors and replay sizes are per host.'
   ),
   'hosts.timeout': Key(

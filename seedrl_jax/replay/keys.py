@@ -24,7 +24,7 @@ KEYS: Table = {
     'that only this process inserts, and else Reverb, if it is available.',
   ),
   'replay.address': Key(
-    '', TEXT, 'Address host:port of a running launch/reverb_server.py.'
+    '', TEXT, 'Address host:port of a running seedrl reverb_server.'
   ),
   'replay.patience': Key(
     60.0, SECONDS, 'Seconds to reconnect after losing the server.'

@@ -100,7 +100,7 @@ LAST_KEYS: Table = {
   'log.writers': Key(
     ('csv', 'tensorboard'),
     _WRITERS,
-    "The destinations of each report: 'csv' (required; launch/plot.py reads "
+    "The destinations of each report: 'csv' (required; seedrl plot reads "
     "it), 'tensorboard', 'jsonl', 'wandb', 'mlflow', or 'module:function' that "
     'returns a writer. The module may be in the current folder.',
   ),

@@ -11,7 +11,7 @@ from seedrl_jax.runtime.settings import (
 
 KEYS: Table = {
   'asynchronous': Section(
-    'Workers that train the same parameters (launch/train_async.py). '
+    'Workers that train the same parameters (seedrl train_async). '
     'Environments, `batch_size` and replay sizes are per worker.'
   ),
   'asynchronous.workers': Key(

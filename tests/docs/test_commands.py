@@ -14,7 +14,7 @@ from tests.launch import stand_ins
 
 _OTHERS = {
   *('apt', 'cat', 'cd', 'chmod', 'docker', 'export', 'gcloud', 'git'),
-  *('kubectl', 'mkdocs', 'mlflow', 'openssl', 'pip', 'python', 'ray'),
+  *('kubectl', 'mlflow', 'openssl', 'pip', 'python', 'ray', 'zensical'),
   *('sbatch', 'sky', 'source', 'sudo', 'tensorboard', 'wandb'),
 }
 

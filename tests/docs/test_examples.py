@@ -75,9 +75,6 @@ def test_shown_files_are_the_examples(page):
 
 
 @pytest.mark.parametrize('path', _NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs_and_has_outputs(tmp_path, path):
+def test_notebook_has_outputs(path):
   cells = json.loads(path.read_text())['cells']
-  code = [cell for cell in cells if cell['cell_type'] == 'code']
-  assert all(cell['outputs'] for cell in code)
-  sources = '\n'.join(''.join(cell['source']) for cell in code)
-  assert 'return of an episode' in _run(sources, tmp_path)
+  assert all(cell['outputs'] for cell in cells if cell['cell_type'] == 'code')
