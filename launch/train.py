@@ -143,23 +143,17 @@ def _check_resume(arguments: Sequence[str], run_config: types.Config) -> None:
     ValueError: if values differ, or functions of a user need permission.
   """
   name, changed = config_flag.path_of(arguments), config_flag.overrides()
-  config = CONFIG.value
   # What the user names may run.
-  sources = [own_config.part(config, changed)]
+  sources = [own_config.part(CONFIG.value, changed)]
   if name:
     file = config_flag.load(arguments)
     own_config.check_same(run_config, file, name, changed)
     sources.append(file.to_dict())
   allowed = {*allow_flags.allowed()}
   allowed.update(flag for x in sources for flag in own_config.flags_needed(x))
-  needed = own_config.flags_needed(config.to_dict())
-  if missing := [flag for flag in needed if flag not in allowed]:
-    names = ', '.join(flag.partition('=')[2] for flag in missing)
-    command = shlex.join(['seedrl', program.NAME, *arguments, *missing])
-    raise ValueError(
-      f'the run in --workdir={WORKDIR.value} asks for {names}, and a work '
-      f'directory of others could so run any code; if you trust it: {command}'
-    )
+  command = shlex.join(['seedrl', program.NAME, *arguments])
+  directory = workdir.Workdir(WORKDIR.value)
+  own_config.check_trust(CONFIG.value, allowed, directory, command)
 
 
 def main(

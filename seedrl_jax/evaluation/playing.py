@@ -50,6 +50,7 @@ class PlayOptions:
     checkpoint: its number; None: the newest that is intact.
     max_steps: steps of an episode after which it is cut off.
     allowed: flags that allow foreign code; see `trust.check`.
+    factory: makes the environments in place of the run's; '' for the run's.
   """
 
   episodes: int = 20
@@ -59,6 +60,7 @@ class PlayOptions:
   checkpoint: int | None = None
   max_steps: int = settings.EPISODE
   allowed: tuple[str, ...] = ()
+  factory: str = ''
 
   @property
   def width(self) -> int:
@@ -198,15 +200,20 @@ def read_config(
   directory: workdir_lib.Workdir,
   allowed: Collection[str],
   flag: str = '--workdir',
+  factory: str = '',
 ) -> types.Config:
   """Returns the configuration of a run, which another person may have made.
 
-  `allowed` are flags, see `trust.check`; `flag` named the directory.
+  `allowed` are flags, see `trust.check`; `flag` named the directory. A
+  `factory` takes the place of the run's environments, and may run.
 
   Raises:
     ValueError: if it cannot be used.
   """
   config = directory.read_config(base_config.SAVED)
+  if factory:
+    config.env.factory = factory
+    allowed = {*allowed, f'{trust.FACTORY_FLAG}={factory}'}
   trust.check(config.to_dict(), allowed, f'{flag}={directory.path}')
   agent_keys = agents.allowed(config) or {}
   try:

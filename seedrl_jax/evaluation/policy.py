@@ -252,17 +252,18 @@ def load(
   workdir: str | os.PathLike[str],
   checkpoint: int | None = None,
   allowed: Sequence[str] = (),
+  factory: str = '',
 ) -> tuple[playing.Player, types.EnvSpec]:
   """Returns a checkpoint's agent and the spec of its environments.
 
   `checkpoint` None is the newest; `allowed` are flags that allow foreign code,
-  see `trust.check`.
+  see `trust.check`; `factory` is that of `playing.read_config`.
 
   Raises:
     ValueError: if the work directory holds no such checkpoint.
   """
   directory = workdir_lib.Workdir(workdir)
-  config = playing.read_config(directory, allowed)
+  config = playing.read_config(directory, allowed, factory=factory)
   spec = directory.read_env_spec()
   line = progress.ProgressLine()
   return playing.load_player(directory, config, spec, checkpoint, line), spec

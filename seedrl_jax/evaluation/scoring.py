@@ -89,7 +89,9 @@ def evaluate(
   if options.video:
     video_lib.check_path(options.video)
   directory = workdir_lib.Workdir(workdir)
-  config = playing.read_config(directory, options.allowed)
+  config = playing.read_config(
+    directory, options.allowed, factory=options.factory
+  )
   config.num_eval_envs = options.width
   env_spec = env_factory.make_env_spec(config)
   player = playing.load_player(

@@ -4,6 +4,7 @@ A work directory may be a stranger's: reading its configuration runs no code.
 """
 
 import importlib
+import shlex
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -78,7 +79,7 @@ def check_same(
     ValueError: if values differ; names them.
   """
   a, b = config_changes.flat_config(own), config_changes.flat_config(file)
-  if a['env.factory'] and b['env.factory']:
+  if a['env.factory']:
     # It is then only the name that the factory's environment reports.
     changed = {*changed, 'env.id'}
   keys_of_both = [
@@ -111,6 +112,32 @@ def flags_needed(config: Mapping[str, Any]) -> list[str]:
     *trust.flags_needed(config),
     *(f'{trust.FACTORY_FLAG}={name}' for name in writers if ':' in name),
   ]
+
+
+def check_trust(
+  config: ml_collections.ConfigDict,
+  allowed: Collection[str],
+  directory: workdir_lib.Workdir,
+  command: str = '',
+) -> None:
+  """Checks that a run's functions may run; a stranger may have named them.
+
+  Args:
+    allowed: flags that allow functions, see `flags_needed`.
+    command: that of the user, for the message.
+
+  Raises:
+    ValueError: if flags are missing; names all of them.
+  """
+  needed = flags_needed(config.to_dict())
+  missing = [flag for flag in needed if flag not in allowed]
+  if missing:
+    names = ', '.join(flag.partition('=')[2] for flag in missing)
+    fix = f'{command} {shlex.join(missing)}'.strip()
+    raise ValueError(
+      f'--workdir={directory.path}: its run asks for {names}, and a work '
+      f'directory of others could so run any code; if you trust it: {fix}'
+    )
 
 
 def part(
