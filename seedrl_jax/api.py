@@ -16,11 +16,12 @@ import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import ml_collections
 
 from seedrl_jax.envs import trust
+from seedrl_jax.run import callbacks
 from seedrl_jax.runtime import (
   config_files,
   file_io,
@@ -32,6 +33,10 @@ from seedrl_jax.runtime import (
 )
 from seedrl_jax.runtime import workdir as workdir_lib
 
+Report = callbacks.Report
+StopAtReturn = callbacks.StopAtReturn
+StopWithoutImprovement = callbacks.StopWithoutImprovement
+
 if TYPE_CHECKING:
   import gymnasium
 
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
 
 _Path = str | os.PathLike[str]
 # Takes a report; returns False to stop the run.
-OnReport = Callable[[report.Summary], Any]
+OnReport = Callable[[callbacks.Report], Any]
 # Makes an environment: a class, a function or a lambda.
 MakeEnv = Callable[..., Any]
 # What is allowed to run: functions, or what the error names.
@@ -83,7 +88,7 @@ def _override(
 def train(
   config: ml_collections.ConfigDict | str | None,
   workdir: _Path,
-  on_report: OnReport | None = None,
+  on_report: OnReport | Sequence[OnReport] | None = None,
   *,
   env: MakeEnv | None = None,
   allowed: Allowed = (),
@@ -99,10 +104,10 @@ def train(
       By a name, a run that has a checkpoint keeps its own values, with which
       the file must agree.
     workdir: folder for checkpoints, curves and summary.
-    on_report: called with a `Summary` whose status is 'running', every
-      `log.every_seconds`, in this thread; if it returns False the run stops.
-      `SystemExit` or `KeyboardInterrupt` in it stops the run, too; it is
-      raised again after the last checkpoint.
+    on_report: called with a `callbacks.Report` every `log.every_seconds`, in
+      this thread; if it returns False the run stops. `SystemExit` or
+      `KeyboardInterrupt` in it stops the run, too; it is raised again after the
+      last checkpoint. Several functions are called in their order.
     env: a class or function that makes an environment, in place of `env.id`;
       called with `env.factory_kwargs`.
     allowed: functions that only the configuration in `workdir` names and that
@@ -119,7 +124,8 @@ def train(
       process.configure()
       from seedrl_jax.run import system
     whole = _whole_config(config, workdir, allowed, overrides, env)
-    run = system.System(whole, workdir, on_report=on_report, line=_Line())
+    call = callbacks.call_all(on_report)
+    run = system.System(whole, workdir, on_report=call, line=_Line())
     with _interrupts_call(run.stop):
       return run.train()
 
@@ -233,7 +239,7 @@ def evaluate(
   episodes: int = 20,
   sample: bool = False,
   seed: int = 0,
-  checkpoint: int | None = None,
+  checkpoint: int | Literal['best'] | None = None,
   video: _Path | None = None,
   allowed: Allowed = (),
   max_steps: int = settings.EPISODE,
@@ -246,7 +252,8 @@ def evaluate(
     episodes: how many.
     sample: acts as training environments do, not greedily.
     seed: of environments and policy.
-    checkpoint: its number; None: the newest.
+    checkpoint: its number, or 'best', of `checkpoint.keep_best`; None: the
+      newest.
     video: file (.mp4 or .gif) to show the first environment in.
     allowed: code from outside of this package that may run: functions, or what
       the error without them names.
@@ -309,7 +316,7 @@ def check_env(
 
 def load_policy(
   workdir: _Path,
-  step: int | None = None,
+  step: int | Literal['best'] | None = None,
   sample: bool = False,
   seed: int = 0,
   allowed: Allowed = (),
@@ -319,7 +326,7 @@ def load_policy(
 
   Args:
     workdir: of the run, which may still be training.
-    step: number of the checkpoint; None: the newest.
+    step: number of the checkpoint, or 'best'; None: the newest.
     sample: acts as training environments do, not greedily.
     seed: of the policy.
     allowed: see `evaluate`.

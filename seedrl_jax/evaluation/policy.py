@@ -250,14 +250,16 @@ def _read_reward(reward: Any, rows: int) -> np.ndarray:
 
 def load(
   workdir: str | os.PathLike[str],
-  checkpoint: int | None = None,
+  checkpoint: int | str | None = None,
   allowed: Sequence[str] = (),
   factory: str = '',
 ) -> tuple[playing.Player, types.EnvSpec]:
   """Returns a checkpoint's agent and the spec of its environments.
 
-  `checkpoint` None is the newest; `allowed` are flags that allow foreign code,
-  see `trust.check`; `factory` is that of `playing.read_config`.
+  Args:
+    checkpoint: its number, or 'best'; None is the newest.
+    allowed: flags that allow foreign code, see `trust.check`.
+    factory: see `playing.read_config`.
 
   Raises:
     ValueError: if the work directory holds no such checkpoint.
