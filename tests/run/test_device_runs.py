@@ -145,13 +145,25 @@ def test_a_callback_stops_a_run(tmp_path):
 
 
 def test_remote_actors_beside_device_environments_and_the_policy(tmp_path):
-  config = _config(env__num_envs=8, batch_size=4, actors__max_envs=4)
-  run = runs.Run(config, tmp_path)
+  config = _config(
+    env__num_envs=8,
+    batch_size=4,
+    actors__max_envs=4,
+    total_env_frames=10**9,
+    log__every_seconds=0.1,
+  )
+
+  def remote_info():
+    return run.system.parts.store.table(device.REMOTE_TABLE).info()
+
+  run = runs.Run(
+    config, tmp_path, on_report=lambda _: not remote_info().samples
+  )
   store = run.system.parts.store
   with threads.acting(run.system, 4):
     summary = run.train()
-  assert summary['status'] == 'finished'
-  remote = store.table(device.REMOTE_TABLE).info()
+  assert summary['status'] == 'stopped'
+  remote = remote_info()
   assert remote.samples and remote.inserts - remote.samples <= 2 * 4
   assert store.info()[table_configs.TABLE].samples > remote.samples
   runs.check_cartpole_episodes(tmp_path)
