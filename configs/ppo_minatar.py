@@ -1,8 +1,9 @@
-"""PPO on MinAtar in JAX, by default Breakout: a minute on two CPU cores.
+"""PPO on MinAtar in JAX, by default Breakout: two minutes on two CPU cores.
 
 Settings of PureJaxRL's PPO for MinAtar: 64 environments, unrolls of 128 steps,
 4 epochs of 8 minibatches, a learning rate of 5e-3 that decays to 0, and two
-layers of 64 units. A truncated episode bootstraps. Needs the extra `gymnax`.
+layers of 64 units. A truncated episode bootstraps. Asterix needs a rate of
+1e-3. Needs the extra `gymnax`.
 """
 
 from seedrl_jax.configs import base, ppo_cartpole

@@ -5,7 +5,7 @@ it. Shapes are `[B, ...]` for a batched step and `[T, B, ...]` for a sequence.
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import ml_collections
@@ -51,9 +51,11 @@ class ActionSpec(NamedTuple):
   """The actions of an environment; bounds are of each number, in C order."""
 
   shape: tuple[int, ...]  # without batch dimensions; () for one number
-  dtype: np.dtype  # int32 if discrete, float32 if continuous
+  dtype: np.dtype  # int32 if discrete, float32 if continuous or hybrid
   minimum: tuple[float, ...]  # -inf if unbounded
   maximum: tuple[float, ...]  # inf if unbounded
+  # Of a hybrid action, which is one vector of all their numbers.
+  parts: tuple['ActionSpec', ...] = ()
 
   @property
   def is_discrete(self) -> bool:
@@ -61,7 +63,9 @@ class ActionSpec(NamedTuple):
 
   @property
   def kind(self) -> str:
-    """'discrete' (one choice), 'multi_discrete' or 'continuous'."""
+    """'discrete' (one choice), 'multi_discrete', 'continuous' or 'hybrid'."""
+    if self.parts:
+      return 'hybrid'
     if not self.is_discrete:
       return 'continuous'
     return 'multi_discrete' if self.shape else 'discrete'
@@ -77,8 +81,22 @@ class ActionSpec(NamedTuple):
     """The number of values of each choice, in C order, if discrete."""
     return tuple(int(high) + 1 for high in self.maximum)
 
+  def split(self, actions: Array) -> list[tuple['ActionSpec', Array]]:
+    """Splits actions `[..., N]`; returns the specs and numbers of all parts."""
+    sections = []
+    start = 0
+    for part in self.parts:
+      stop = start + len(part.minimum)
+      sections.append((part, actions[..., start:stop]))
+      start = stop
+    return sections or [(self, actions)]
+
   def sample(self, rng: np.random.Generator, *leading: int) -> np.ndarray:
     """Returns uniformly random actions `[*leading, ...]`."""
+    if self.parts:
+      samples = [part.sample(rng, *leading) for part in self.parts]
+      rows = [x.reshape((*leading, -1)) for x in samples]
+      return np.concatenate(rows, axis=-1).astype(self.dtype)
     shape = (*leading, *self.shape)
     low = np.reshape(self.minimum, self.shape)
     high = np.reshape(self.maximum, self.shape)
@@ -92,6 +110,14 @@ class ActionSpec(NamedTuple):
 def discrete(num_values: int) -> ActionSpec:
   """Returns the spec of actions that are int32 in `[0, num_values)`."""
   return ActionSpec((), np.dtype(np.int32), (0,), (num_values - 1,))
+
+
+def hybrid(parts: Sequence[ActionSpec]) -> ActionSpec:
+  """Returns the spec of actions that have several parts, as one vector."""
+  minimum = tuple(float(x) for part in parts for x in part.minimum)
+  maximum = tuple(float(x) for part in parts for x in part.maximum)
+  dtype = np.dtype(np.float32)
+  return ActionSpec((len(minimum),), dtype, minimum, maximum, tuple(parts))
 
 
 class StreamSpec(NamedTuple):

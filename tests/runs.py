@@ -26,7 +26,7 @@ from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.envs import step_checks
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import system
-from seedrl_jax.runtime import file_io, progress
+from seedrl_jax.runtime import file_io, progress, report
 from tests import refusals
 from tests.patience import PATIENCE
 
@@ -118,6 +118,7 @@ class Run:
     profile_updates: int = 0,
     make_streams: Callable[[int, layout_lib.StreamShare], envs.EnvStream]
     | None = None,
+    on_report: Callable[[report.Summary], Any] | None = None,
   ):
     self._out = io.StringIO()
     self.workdir = workdir
@@ -127,6 +128,7 @@ class Run:
       profile_updates,
       make_streams,
       progress.ProgressLine(self._out),
+      on_report,
     )
     self.initial_state = self.system.parts.learner.state()
 

@@ -219,6 +219,18 @@ def test_ppo_makes_two_choices_at_once(tmp_path, seed):
 
 @pytest.mark.slow
 @_SEEDS
+def test_ppo_presses_and_aims_at_once(tmp_path, seed):
+  config = ppo_cartpole.get_config()
+  config.env.factory = 'tests.envs.hybrid:make'
+  score = _train(
+    config, tmp_path, seed, total_env_frames=200_000, **_EVALUATION
+  )
+  # Of 8; at random the button alone pays 8 / 3.
+  assert score > 7
+
+
+@pytest.mark.slow
+@_SEEDS
 def test_only_demonstrations_open_the_lock(tmp_path, seed):
   demos = tmp_path / 'demos'
   options = recording.RecordingOptions(

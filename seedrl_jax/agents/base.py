@@ -236,7 +236,8 @@ def load_agent(config: types.Config, env_spec: types.EnvSpec) -> Agent:
 def check_first_action(env_spec: types.EnvSpec) -> None:
   """Raises ValueError if discrete actions do not begin at 0."""
   action = env_spec.action
-  if action.is_discrete and any(action.minimum):
+  discrete = [x for x in action.parts or (action,) if x.is_discrete]
+  if any(any(x.minimum) for x in discrete):
     raise ValueError(
       f'--config.env: the actions of {env_spec.env_id} begin at '
       f'{action.minimum}, not at 0; wrap it.'

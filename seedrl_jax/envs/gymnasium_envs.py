@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -131,7 +131,51 @@ def _make(
     raise ValueError(
       f'{flag}: must return a gymnasium.Env, not {type(env).__name__}.'
     )
+  if isinstance(env.action_space, spaces.Dict | spaces.Tuple):
+    env = PackedActions(env, flag)
   return with_info_mask(env, mask)
+
+
+class PackedActions(gymnasium.ActionWrapper):
+  """Takes actions of several parts (Dict, Tuple) as one float32 vector."""
+
+  def __init__(self, env: gymnasium.Env, flag: str = 'env'):
+    """Raises ValueError, which names `flag`, if a part has no `ActionSpec`."""
+    super().__init__(env)
+    self._space = env.action_space
+    parts = [specs.action_spec(x, flag) for x in _leaves(self._space)]
+    self._spec = types.hybrid(parts)
+    self.action_space = specs.PackedSpace(self._spec)
+
+  def action(self, action: np.ndarray) -> Any:
+    """Returns the action `[N]` as the environment takes it."""
+    parts = [
+      numbers.reshape(spec.shape).astype(spec.dtype)
+      for spec, numbers in self._spec.split(np.asarray(action))
+    ]
+    return _unflatten(self._space, iter(parts))
+
+
+def _leaves(space: spaces.Space) -> list[spaces.Space]:
+  """Returns the spaces in Dicts and Tuples, in order."""
+  match space:
+    case spaces.Dict():
+      return [leaf for x in space.spaces.values() for leaf in _leaves(x)]
+    case spaces.Tuple():
+      return [leaf for x in space.spaces for leaf in _leaves(x)]
+  return [space]
+
+
+def _unflatten(space: spaces.Space, parts: Iterator[np.ndarray]) -> Any:
+  """Returns an action of the space; undoes `_leaves`."""
+  match space:
+    case spaces.Dict():
+      return {k: _unflatten(x, parts) for k, x in space.spaces.items()}
+    case spaces.Tuple():
+      return tuple(_unflatten(x, parts) for x in space.spaces)
+    case spaces.Discrete():
+      return next(parts)[()]
+  return next(parts).astype(space.dtype)
 
 
 def with_info_mask(env: gymnasium.Env, key: str) -> gymnasium.Env:

@@ -163,18 +163,29 @@ def _sorted(nest: types.Nest) -> types.Nest:
   return {key: _sorted(nest[key]) for key in sorted(nest)}
 
 
+class PackedSpace(spaces.Box):
+  """Actions of several parts, as one vector of their numbers."""
+
+  def __init__(self, action: types.ActionSpec):
+    self.action = action
+    low = np.array(action.minimum, np.float32)
+    super().__init__(low, np.array(action.maximum, np.float32))
+
+
 def action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:
   """Returns the `ActionSpec` of an action space.
 
   Raises:
-    ValueError: if it is not Discrete, MultiDiscrete, MultiBinary or Box, or if
-      actions are empty.
+    ValueError: if it is not Discrete, MultiDiscrete, MultiBinary or Box, nor a
+      Dict or Tuple of these, or if actions are empty.
   """
+  if isinstance(space, PackedSpace):
+    return space.action
   bounds = _bounds(space)
   if bounds is None:
     raise ValueError(
-      f'{flag}: actions must be one array of numbers, not '
-      f'{type(space).__name__}; choose an environment with others, or wrap it.'
+      f'{flag}: actions must be arrays of numbers, not {type(space).__name__}; '
+      'choose an environment with others, or wrap it.'
     )
   low, high = bounds
   if isinstance(space, spaces.Box):

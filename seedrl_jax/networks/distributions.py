@@ -2,11 +2,15 @@
 
 Parameters are float32 `[..., P]`, with P `num_params`; actions are
 `[..., *shape]`; log-probabilities and entropies, in nats, are float32 `[...]`.
-`max_entropy` is that of the uniform policy, or 0 for continuous actions. rlax's
-distributions are deprecated, and distrax imports TensorFlow Probability.
+`max_entropy` is that of the uniform policy, or 0 unless actions are discrete.
+The last `num_deviations` parameters are logarithms of deviations. `kl(p, q)` is
+KL(p, q) of two policies, float32 `[...]`. rlax's distributions are deprecated,
+and distrax imports TensorFlow Probability.
 """
 
 import dataclasses
+import functools
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +57,7 @@ class Categorical:
 
   sizes: tuple[int, ...]
   shape: tuple[int, ...] = ()
+  num_deviations = 0
 
   @property
   def num_params(self) -> int:
@@ -100,6 +105,10 @@ class Categorical:
     logits = self.log_probs(params)
     return -jnp.sum(jnp.exp(logits) * logits, axis=-1)
 
+  def kl(self, p: jax.Array, q: jax.Array) -> jax.Array:
+    log_p, log_q = self.log_probs(p), self.log_probs(q)
+    return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Scaled:
@@ -131,6 +140,10 @@ class Gaussian(_Scaled):
   first_deviation: float = 1.0
   max_entropy = 0.0
 
+  @property
+  def num_deviations(self) -> int:
+    return self.num_params // 2
+
   def _split(self, params: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns means and deviations `[..., P / 2]`."""
     mean, log = jnp.split(params, 2, axis=-1)
@@ -156,6 +169,14 @@ class Gaussian(_Scaled):
     _, half = scale(self.action)
     entropies = 0.5 + 0.5 * np.log(2 * np.pi) + jnp.log(deviation)
     return jnp.sum(entropies + np.log(half), axis=-1)
+
+  def kl(self, p: jax.Array, q: jax.Array) -> jax.Array:
+    mean_p, deviation_p = self._split(p)
+    mean_q, deviation_q = self._split(q)
+    ratio = deviation_p / deviation_q
+    distance = (mean_p - mean_q) / deviation_q
+    terms = jnp.square(ratio) + jnp.square(distance) - 1.0
+    return jnp.sum(0.5 * terms - jnp.log(ratio), axis=-1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,7 +220,74 @@ class TanhGaussian(_Scaled):
     return action, self.log_prob_of(params, numbers)
 
 
-Distribution = Categorical | Gaussian
+@dataclasses.dataclass(frozen=True)
+class Hybrid:
+  """Independent parts of an action, one vector of their numbers."""
+
+  action: types.ActionSpec
+  parts: tuple['Distribution', ...]
+  max_entropy = 0.0
+
+  @property
+  def num_params(self) -> int:
+    return sum(part.num_params for part in self.parts)
+
+  @property
+  def num_deviations(self) -> int:
+    return sum(part.num_deviations for part in self.parts)
+
+  def _params(self, params: jax.Array) -> list[jax.Array]:
+    """Returns the parameters of each part."""
+    sections = []
+    start, start_deviation = 0, self.num_params - self.num_deviations
+    for part in self.parts:
+      stop = start + part.num_params - part.num_deviations
+      stop_deviation = start_deviation + part.num_deviations
+      others = params[..., start:stop]
+      deviations = params[..., start_deviation:stop_deviation]
+      sections.append(jnp.concatenate([others, deviations], axis=-1))
+      start, start_deviation = stop, stop_deviation
+    return sections
+
+  def _join(
+    self, actions: list[jax.Array], leading: tuple[int, ...]
+  ) -> jax.Array:
+    rows = [x.reshape((*leading, -1)).astype(jnp.float32) for x in actions]
+    return jnp.concatenate(rows, axis=-1)
+
+  def sample(self, key: jax.Array, params: jax.Array) -> jax.Array:
+    keys = jax.random.split(key, len(self.parts))
+    sections = zip(self.parts, keys, self._params(params), strict=True)
+    samples = [part.sample(k, x) for part, k, x in sections]
+    return self._join(samples, params.shape[:-1])
+
+  def mode(self, params: jax.Array) -> jax.Array:
+    sections = zip(self.parts, self._params(params), strict=True)
+    modes = [part.mode(x) for part, x in sections]
+    return self._join(modes, params.shape[:-1])
+
+  def log_prob(self, params: jax.Array, action: jax.Array) -> jax.Array:
+    actions = [
+      numbers.reshape((*numbers.shape[:-1], *spec.shape)).astype(spec.dtype)
+      for spec, numbers in self.action.split(action)
+    ]
+    sections = zip(self.parts, self._params(params), actions, strict=True)
+    return _total(part.log_prob(x, y) for part, x, y in sections)
+
+  def entropy(self, params: jax.Array) -> jax.Array:
+    sections = zip(self.parts, self._params(params), strict=True)
+    return _total(part.entropy(x) for part, x in sections)
+
+  def kl(self, p: jax.Array, q: jax.Array) -> jax.Array:
+    sections = zip(self.parts, self._params(p), self._params(q), strict=True)
+    return _total(part.kl(x, y) for part, x, y in sections)
+
+
+def _total(terms: Iterable[jax.Array]) -> jax.Array:
+  return functools.reduce(jnp.add, terms)
+
+
+Distribution = Categorical | Gaussian | Hybrid
 
 
 def make(
@@ -211,6 +299,9 @@ def make(
 
   An environment's stream clips a Gaussian's actions to their bounds.
   """
+  if action.parts:
+    parts = [make(x, min_deviation, first_deviation) for x in action.parts]
+    return Hybrid(action, tuple(parts))
   if action.kind == 'continuous':
     return Gaussian(action, min_deviation, first_deviation)
   return Categorical(action.sizes, action.shape)

@@ -18,24 +18,26 @@ from seedrl_jax.networks import network as network_lib
 class PolicyHead(nn.Module):
   """Parameters of a policy: linear, and nearly the same in all states at first.
 
-  With `free_deviation`, the second half, a Gaussian's log deviations, are
-  trained numbers that no state changes.
+  The last `num_free` parameters, log deviations of Gaussians, are trained
+  numbers that no state changes.
   """
 
   num_params: int  # P
-  free_deviation: bool = False
+  num_free: int = 0
 
   @nn.compact
   def __call__(self, features: jax.Array) -> jax.Array:
     """Maps features `[..., F]` to float32 parameters `[..., P]`."""
     # A small scale makes the first policies explore, whatever the torso.
     init = nn.initializers.orthogonal(0.01)
-    size = self.num_params // 2 if self.free_deviation else self.num_params
+    size = self.num_params - self.num_free
     params = nn.Dense(size, dtype=jnp.float32, kernel_init=init)(features)
-    if not self.free_deviation:
+    if not self.num_free:
       return params
-    log = self.param('log_deviation', nn.initializers.zeros, (size,))
-    return jnp.concatenate([params, jnp.broadcast_to(log, params.shape)], -1)
+    zeros = nn.initializers.zeros
+    log = self.param('log_deviation', zeros, (self.num_free,))
+    free = jnp.broadcast_to(log, (*params.shape[:-1], self.num_free))
+    return jnp.concatenate([params, free], axis=-1)
 
 
 class BaselineHead(nn.Module):
@@ -106,7 +108,7 @@ class ActorCritic(nn.Module):
   network: network_lib.Network
   distribution: distributions.Distribution
   separate: bool = False  # the baseline has a network of its own
-  free_deviation: bool = False  # see `PolicyHead`
+  free_deviation: bool = False  # no state changes deviations
 
   def initial_core(self, batch: int) -> types.Nest:
     """Returns the core state of `batch` environments before any step."""
@@ -127,9 +129,8 @@ class ActorCritic(nn.Module):
     else:
       features, core = self.network(inputs, core)
       baseline_features = features
-    head = PolicyHead(
-      self.distribution.num_params, self.free_deviation, name='policy'
-    )
+    num_free = self.distribution.num_deviations if self.free_deviation else 0
+    head = PolicyHead(self.distribution.num_params, num_free, name='policy')
     baseline = BaselineHead(name='baseline')(baseline_features)
     policy = action_masks.apply(head(features), self.network.legal(inputs))
     return ActorCriticOutput(policy, baseline), core

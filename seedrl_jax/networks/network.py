@@ -171,20 +171,28 @@ class Network(nn.Module):
     dtype = features.dtype
     first = inputs.first[..., None]
     action = inputs.previous_action.reshape((*inputs.first.shape, -1))
-    if self.action.is_discrete:
-      # Discrete actions begin at 0. The one-hot code of -1, no action, is zero.
-      depth = int(np.max(self.action.maximum)) + 1
-      code = jax.nn.one_hot(
-        jnp.where(first, -1, action), depth, dtype=dtype
-      ).reshape((*inputs.first.shape, -1))
-    else:
-      middle, half = distributions.scale(self.action)
-      code = jnp.where(first, 0.0, (action - middle) / half).astype(dtype)
+    codes = [
+      _code(spec, numbers, first).astype(dtype)
+      for spec, numbers in self.action.split(action)
+    ]
     reward = inputs.reward
     if clip := self.config.previous_reward_clip:
       reward = jnp.clip(reward, -clip, clip)
     reward = reward.astype(dtype)[..., None]
-    return jnp.concatenate([features, code, reward], axis=-1)
+    return jnp.concatenate([features, *codes, reward], axis=-1)
+
+
+def _code(
+  spec: types.ActionSpec, action: jax.Array, first: jax.Array
+) -> jax.Array:
+  """Codes actions `[T, B, N]`; they are none where `first`, `[T, B, 1]`."""
+  if spec.is_discrete:
+    # Discrete actions begin at 0. The one-hot code of -1, no action, is zero.
+    depth = int(np.max(spec.maximum)) + 1
+    choice = jnp.where(first, -1, action)
+    return jax.nn.one_hot(choice, depth).reshape((*first.shape[:-1], -1))
+  middle, half = distributions.scale(spec)
+  return jnp.where(first, 0.0, (action - middle) / half)
 
 
 def _to_frame(x: jax.Array, leaf: observations.Leaf) -> jax.Array:

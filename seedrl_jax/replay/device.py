@@ -1,6 +1,7 @@
 """A queue of unrolls that stay on their devices.
 
-It passes on handles: arrays of JAX, which this module never reads.
+It passes on handles: arrays of JAX, which this module never reads. Unrolls of
+remote actors are blocks on the host; a batch has unrolls of one kind.
 """
 
 import dataclasses
@@ -12,6 +13,9 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.replay import base, blocks, table_configs
 from seedrl_jax.replay.embedded import tables
+
+# The table that takes blocks of remote actors' unrolls.
+REMOTE_TABLE = 'remote unrolls'
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -64,6 +68,14 @@ class _Queue(tables.EmbeddedQueue):
   ):
     super().__init__(config, layout, pool)
     self._num_blocks = num_blocks
+    self.remote = tables.EmbeddedQueue(
+      dataclasses.replace(config, name=REMOTE_TABLE),
+      layout,
+      blocks.BlockPool(layout, pool.width),
+      partner=self,
+    )
+    # They take turns if both have a batch.
+    self._sources = [self, self.remote]
 
   def allocate(self) -> base.Block:
     """Waits while the queue has a batch; raises StoreClosed after that."""
@@ -73,11 +85,30 @@ class _Queue(tables.EmbeddedQueue):
       self._wake()
     return super().allocate()
 
+  def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
+    """Draws a batch of the source that has one."""
+
+    def ready() -> list[tables.EmbeddedQueue]:
+      return [x for x in self._sources if len(x._blocks) >= num_blocks]
+
+    with self._lock:
+      self._samplers.enter(lambda: bool(ready()), wait)
+      source = ready()[0]
+      self._sources.remove(source)
+      self._sources.append(source)
+      return source._take(batch_size, num_blocks)
+
+  def _counts(self) -> tuple[int, int, int]:
+    device, remote = super()._counts(), self.remote._counts()
+    size, inserts, samples = map(sum, zip(device, remote, strict=True))
+    return size, inserts, samples
+
 
 class DeviceStore(base.TrajectoryStore):
-  """One queue of `DeviceBlock`s, in place of `EmbeddedStore`.
+  """A queue of `DeviceBlock`s in place of `EmbeddedStore`.
 
-  `num_blocks` are one batch.
+  `num_blocks` are one batch. `REMOTE_TABLE` takes unrolls of remote actors, of
+  which samplers of the queue draw whole batches.
   """
 
   is_saved = False
@@ -95,13 +126,13 @@ class DeviceStore(base.TrajectoryStore):
     layout = blocks.UnrollLayout(unroll_spec, self.overlap)
     pool: Any = _Pool(block_width)
     self._queue = _Queue(config, layout, pool, num_blocks)
-    self._tables = {config.name: self._queue}
+    self._tables = {config.name: self._queue, REMOTE_TABLE: self._queue.remote}
 
   def flush(self) -> None:
     """Does nothing: inserts take effect at once."""
 
   def info(self) -> Mapping[str, base.TableInfo]:
-    return {name: self._queue.info() for name in self._tables}
+    return {self._queue.config.name: self._queue.info()}
 
   def checkpoint(
     self, path: str, on_snapshot: Callable[[], None] | None = None

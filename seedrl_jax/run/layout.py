@@ -259,8 +259,13 @@ def stays_on_device(
     obstacle = 'a replay is on the host; only a queue (replay.sampler=fifo) can'
   elif overlap > 1:
     obstacle = f"the agent's unrolls overlap by {overlap} steps, not by 1"
-  elif config.actors.max_envs:
-    obstacle = 'remote actors send unrolls, too (--config.actors.max_envs)'
+  elif config.actors.local_inference:
+    obstacle = 'actors of local inference write to Reverb'
+  elif config.actors.max_envs and config.learner.max_lag is not None:
+    obstacle = (
+      '--config.learner.max_lag counts the unrolls of a batch, which remote '
+      'actors (--config.actors.max_envs) and local environments would share'
+    )
   elif replay.address:
     obstacle = f'--config.replay.address={replay.address} is on the host'
   if replay.backend == 'device' and obstacle:

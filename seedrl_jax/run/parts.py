@@ -26,6 +26,7 @@ from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import device as device_replay
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import lag as lag_lib
@@ -325,7 +326,8 @@ class _Opener:
     store: replay.TrajectoryStore,
     gate: lag_gate.LagGate | None,
   ) -> worker_lib.InferenceWorker:
-    agent, spec = self._plan.agent, self._plan.env_spec.stream
+    plan, agent = self._plan, self._plan.agent
+    spec = plan.env_spec.stream
     step = device_step_lib.DeviceStep(
       agent,
       spec,
@@ -334,7 +336,10 @@ class _Opener:
       len(share.global_env_id),
       self._keys[index],
     )
-    writer = gate or store.table(table_configs.TABLE)
+    table = (
+      device_replay.REMOTE_TABLE if plan.on_device else table_configs.TABLE
+    )
+    writer = gate or store.table(table)
     return worker_lib.InferenceWorker(
       stream=stream,
       device_step=step,

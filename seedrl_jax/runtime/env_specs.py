@@ -13,7 +13,7 @@ def to_json(spec: types.EnvSpec) -> dict[str, Any]:
   return {
     'env_id': spec.env_id,
     'observation': _nest_to_json(spec.observation),
-    'action': action._asdict() | {'dtype': action.dtype.name},
+    'action': _action_to_json(action),
     'action_repeat': spec.action_repeat,
     'num_envs': spec.num_envs,
     'num_eval_envs': spec.num_eval_envs,
@@ -27,18 +27,28 @@ def from_json(value: dict[str, Any]) -> types.EnvSpec:
   action, parts = value['action'], value.get('parts')
   stream = types.StreamSpec(
     observation=_nest_from_json(value['observation']),
-    action=types.ActionSpec(
-      tuple(action['shape']),
-      np.dtype(action['dtype']),
-      tuple(action['minimum']),
-      tuple(action['maximum']),
-    ),
+    action=_action_from_json(action),
     action_repeat=value['action_repeat'],
     name=value['env_id'],
     parts=parts and _nest_from_json(parts),
     action_mask=value.get('action_mask', ''),
   )
   return types.EnvSpec(stream, value['num_envs'], value['num_eval_envs'])
+
+
+def _action_to_json(action: types.ActionSpec) -> dict[str, Any]:
+  parts = [_action_to_json(part) for part in action.parts]
+  return action._asdict() | {'dtype': action.dtype.name, 'parts': parts}
+
+
+def _action_from_json(value: dict[str, Any]) -> types.ActionSpec:
+  return types.ActionSpec(
+    tuple(value['shape']),
+    np.dtype(value['dtype']),
+    tuple(value['minimum']),
+    tuple(value['maximum']),
+    tuple(_action_from_json(part) for part in value.get('parts', ())),
+  )
 
 
 def _nest_to_json(nest: types.Nest) -> Any:

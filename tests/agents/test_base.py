@@ -27,6 +27,17 @@ from seedrl_jax.configs import ppo_mujoco, pqn_recall, r2d2_recall, sac_mujoco
       r'or vtrace\.',
     ),
     (
+      'r2d2',
+      types.hybrid([types.discrete(2), types.discrete(3)]),
+      '--config.agent=r2d2: the actions of Env-v5 are hybrid; take ppo or '
+      r'vtrace\.',
+    ),
+    (
+      'ppo',
+      types.hybrid([types.ActionSpec((), np.dtype(np.int32), (1,), (3,))]),
+      r'--config.env: the actions of Env-v5 begin at \(1.*\), not at 0',
+    ),
+    (
       'vtrace',
       types.ActionSpec((), np.dtype(np.int32), (1,), (3,)),
       r'--config.env: the actions of Env-v5 begin at \(1,\), not at 0; wrap it',

@@ -58,6 +58,13 @@ def _keys(config: ml_collections.ConfigDict, prefix: str = '') -> set[str]:
   return keys
 
 
+def _playable(name: str) -> base.Config:
+  """Returns a configuration whose environments can be made here."""
+  if 'craftax' in name:
+    pytest.importorskip('craftax')
+  return CONFIGS[name]()
+
+
 @pytest.mark.parametrize('name', CONFIGS)
 def test_has_the_keys_of_its_base(name):
   config = CONFIGS[name]()
@@ -66,9 +73,7 @@ def test_has_the_keys_of_its_base(name):
 
 @pytest.mark.parametrize('name', CONFIGS)
 def test_makes_agent_table_and_streams(name):
-  if 'craftax' in name:
-    pytest.importorskip('craftax')
-  config = CONFIGS[name]()
+  config = _playable(name)
   env_spec = env_factory.make_env_spec(config)
   agent = agents.load_agent(config, env_spec)
   assert jax.tree.leaves(agent.state_shapes().opt_state)
@@ -91,7 +96,7 @@ _DEEP = {'vtrace_atari_deep', 'vtrace_football'}
   ],
 )
 def test_first_update_is_finite_and_trains(name):
-  config = CONFIGS[name]()
+  config = _playable(name)
   for key, most in (
     ('unroll_length', 4),
     ('burn_in', 1),

@@ -3,10 +3,11 @@
 import asyncio
 
 import gymnasium
+import numpy as np
 import pytest
 from gymnasium import spaces, wrappers
 
-from seedrl_jax.envs import gymnasium_envs
+from seedrl_jax.envs import gymnasium_envs, specs
 from tests.envs import streams, toys
 
 _EMPTY = spaces.Box(-1, 1, (0, 3))
@@ -70,3 +71,29 @@ def test_warns_once_of_statistics_that_checkpoints_lack(monkeypatch):
     'NormalizeReward',
   ]
   assert '--config.normalization.rewards=True' in warnings[1]
+
+
+def test_an_action_of_several_parts_is_one_vector():
+  space = toys.ACTION_SPACES['hybrid']
+  env = gymnasium_envs.PackedActions(toys.Echo('hybrid'))
+  spec = specs.action_spec(env.action_space, 'flag')
+  assert [part.kind for part in spec.parts] == [
+    'discrete',
+    'multi_discrete',
+    'continuous',
+  ]
+  rng = np.random.default_rng(0)
+  for vector in spec.sample(rng, 5):
+    assert env.action_space.contains(vector)
+    action = env.action(vector)
+    assert space.contains(action)
+    choice, (pair, box) = action['choice'], action['rest']
+    expected = [choice, *pair, *box.ravel()]
+    np.testing.assert_array_equal(np.float32(expected), vector)
+
+
+def test_a_part_without_numbers_is_an_error():
+  env = toys.Echo('box')
+  env.action_space = spaces.Dict({'text': spaces.Text(3)})
+  with pytest.raises(ValueError, match=r'flag: actions must be .* not Text;'):
+    gymnasium_envs.PackedActions(env, 'flag')

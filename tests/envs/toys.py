@@ -108,7 +108,23 @@ ACTION_SPACES = {
   'binary': spaces.MultiBinary(3),
   # Environments often use float64; agents do not.
   'box': spaces.Box(-1, 1, (2, 2), np.float64),
+  'hybrid': spaces.Dict({
+    'choice': spaces.Discrete(4),
+    'rest': spaces.Tuple([
+      spaces.MultiDiscrete([2, 3]),
+      spaces.Box(-1, 1, (2, 2), np.float64),
+    ]),
+  }),
 }
+
+
+def _numbers(action: Any) -> np.ndarray:
+  """Returns an action of several parts as a vector."""
+  if isinstance(action, dict):
+    action = tuple(action.values())
+  if isinstance(action, tuple):
+    return np.concatenate([np.ravel(_numbers(x)) for x in action])
+  return np.asarray(action, np.float32)
 
 
 class Echo(Scripted):
@@ -118,7 +134,7 @@ class Echo(Scripted):
     super().__init__()
     self.render_mode = render_mode
     self.action_space = ACTION_SPACES[kind]
-    shape = self.action_space.shape
+    shape = _numbers(self.action_space.sample()).shape
     self.observation_space = spaces.Box(-9, 9, shape, np.float32)
 
   def _observe(self, action: Any) -> np.ndarray:
@@ -126,7 +142,7 @@ class Echo(Scripted):
     if self._step == 0:
       return np.zeros(shape, np.float32)
     assert self.action_space.contains(action), action
-    return np.asarray(action, np.float32).reshape(shape)
+    return _numbers(action).reshape(shape).astype(np.float32)
 
   def render(self) -> np.ndarray:
     return np.full((12, 16, 3), 40 * self._step, np.uint8)

@@ -145,7 +145,7 @@ def test_all_spaces_that_cannot_be_used_are_reported():
   assert [text.rpartition('Scripted: ')[2][:20] for text in found.faults] == [
     "the observation 'emp",
     'observations must be',
-    'actions must be one ',
+    'actions must be arra',
   ]
 
 

@@ -34,6 +34,7 @@ _CASES = {
   'r2d2': (r2d2_base, {**_GREEDY, **_RECURRENT}),
   'pqn': (pqn_cartpole, _GREEDY),
   'dyna_q': (dyna_q_cartpole, {**_GREEDY, 'unroll_length': 1}),
+  'gymnax': (ppo_cartpole, {'env__id': 'gymnax:CartPole-v1'}),
   'sac': (sac_pendulum, {'env__id': 'Pendulum-v1'}),
   'ppo_continuous': (ppo_pendulum, {'env__id': 'Pendulum-v1'}),
   'ppo_two_choices': (ppo_cartpole, {**_MATCH, **_RECURRENT}),

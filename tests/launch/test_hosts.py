@@ -121,6 +121,22 @@ def test_two_hosts_with_actors_train_to_one_summary(tmp_path: pathlib.Path):
   assert not any('frames/s' in line for line in hosts[1].lines)
 
 
+def test_two_hosts_with_environments_in_jax(tmp_path: pathlib.Path):
+  hosts = _hosts(
+    tmp_path,
+    *('--config.env.id=gymnax:CartPole-v1', '--config.replay.backend=device'),
+    *('--config.env.num_envs=8', '--config.num_eval_envs=2'),
+    '--config.total_env_frames=3000',
+  )
+  for host in hosts:
+    code, err = host.end()
+    assert code == 0, err
+  summary = runs.summary(tmp_path)
+  assert summary['status'] == 'finished' and summary['env_steps'] >= 3000
+  assert summary['updates'] and summary['eval_mean_return'] is not None
+  runs.check_cartpole_episodes(tmp_path)
+
+
 def test_hosts_that_die_go_on_from_the_checkpoint(tmp_path: pathlib.Path):
   step = updates = 0
   for killed in 0, 1:

@@ -137,9 +137,60 @@ class VariantsTest(parameterized.TestCase):
     np.testing.assert_allclose(entropy, [expected + 1] * 2, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-  'spec', [types.discrete(3), _CHOICES, _BOX], ids=['one', 'several', 'box']
-)
+_SPECS = {
+  'one': types.discrete(3),
+  'several': _CHOICES,
+  'box': _BOX,
+  'hybrid': types.hybrid([types.discrete(3), _BOX, _CHOICES]),
+}
+_ALL = pytest.mark.parametrize('spec', _SPECS.values(), ids=_SPECS)
+
+
+def test_hybrid_is_the_product_of_its_parts():
+  hybrid = distributions.make(_SPECS['hybrid'], 0.1)
+  params = _params(hybrid.num_params, 7)
+  assert (hybrid.num_params, hybrid.num_deviations) == (3 + 4 + 8, 2)
+  others, deviations = params[:, :-2], params[:, -2:]
+  parts = [
+    (types.discrete(3), others[:, :3]),
+    (_BOX, np.concatenate([others[:, 3:5], deviations], axis=-1)),
+    (_CHOICES, others[:, 5:]),
+  ]
+  rng = np.random.default_rng(1)
+  actions = [spec.sample(rng, 7) for spec, _ in parts]
+  action = np.concatenate([x.reshape((7, -1)) for x in actions], axis=-1)
+  makes = [(distributions.make(spec, 0.1), x) for spec, x in parts]
+  np.testing.assert_allclose(
+    hybrid.log_prob(params, action),
+    sum(d.log_prob(x, a) for (d, x), a in zip(makes, actions, strict=True)),
+    rtol=1e-5,
+  )
+  np.testing.assert_allclose(
+    hybrid.entropy(params), sum(d.entropy(x) for d, x in makes), rtol=1e-5
+  )
+  modes = [np.reshape(d.mode(x), (7, -1)) for d, x in makes]
+  np.testing.assert_array_equal(
+    hybrid.mode(params), np.concatenate(modes, axis=-1)
+  )
+
+
+@_ALL
+def test_kl_is_the_mean_of_the_ratios_logarithm(spec):
+  distribution = distributions.make(spec, 0.1)
+  p, q = (
+    jnp.tile(_params(distribution.num_params, seed=seed), (20_000, 1))
+    for seed in (1, 2)
+  )
+  action = distribution.sample(_KEY, p)
+  ratio = distribution.log_prob(p, action) - distribution.log_prob(q, action)
+  # Five standard errors.
+  error = 5.0 * np.std(ratio) / np.sqrt(20_000)
+  kl = distribution.kl(p[:1], q[:1])
+  np.testing.assert_allclose(np.mean(ratio), kl[0], atol=error)
+  assert kl > 0.1 and distribution.kl(p[:1], p[:1]) == 0
+
+
+@_ALL
 def test_samples_have_their_log_probabilities(spec):
   distribution = distributions.make(spec)
   params = jnp.tile(_params(distribution.num_params), (20_000, 1))

@@ -21,7 +21,7 @@ def test_heads_are_float32(dtype):
   features = jax.ShapeDtypeStruct((3, 2, 8), dtype)
   for head, shape in (
     (heads.PolicyHead(5), (3, 2, 5)),
-    (heads.PolicyHead(6, free_deviation=True), (3, 2, 6)),
+    (heads.PolicyHead(6, num_free=3), (3, 2, 6)),
     (heads.BaselineHead(), (3, 2)),
     (heads.QHead(5, 4, dueling=True), (3, 2, 5)),
     (heads.QHead(5, 4, dueling=False), (3, 2, 5)),
@@ -66,7 +66,7 @@ def test_first_policy_is_nearly_uniform():
 
 def test_no_state_changes_a_free_deviation():
   features = np.random.default_rng(0).normal(size=(20, 8))
-  head = heads.PolicyHead(6, free_deviation=True)
+  head = heads.PolicyHead(6, num_free=3)
   variables = parameters.draw(head.init, jax.random.key(0), features)
   params = jax.jit(head.apply)(variables, features)
   log = variables['params']['log_deviation']

@@ -19,6 +19,20 @@ class Output(NamedTuple):
   action: jax.Array
 
 
+def _choose(
+  spec: types.ActionSpec, key: jax.Array, scale: jax.Array, count: int
+) -> jax.Array:
+  shape = (count, *spec.shape)
+  if spec.is_discrete:
+    low, high = (
+      jnp.reshape(jnp.array(x, spec.dtype), spec.shape)
+      for x in (spec.minimum, spec.maximum)
+    )
+    return jax.random.randint(key, shape, low, high + 1)
+  # A linear policy, squashed into the bounds.
+  return jnp.tanh(scale * jax.random.normal(key, shape))
+
+
 def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
   """Makes an agent that acts at random and learns nothing."""
   del config
@@ -32,16 +46,12 @@ def make_agent(config: Any, env_spec: types.EnvSpec) -> base.Agent:
     env_id: jax.Array,
   ) -> tuple[Output, base.Core]:
     del step
-    shape = (len(env_id), *spec.shape)
-    if spec.is_discrete:
-      low, high = (
-        jnp.reshape(jnp.array(x, spec.dtype), spec.shape)
-        for x in (spec.minimum, spec.maximum)
-      )
-      return Output(jax.random.randint(key, shape, low, high + 1)), core
-    # A linear policy, squashed into the bounds.
-    noise = jax.random.normal(key, shape)
-    return Output(jnp.tanh(params['scale'] * noise)), core
+    parts = [
+      _choose(part, key, params['scale'], len(env_id)).reshape(numbers.shape)
+      for part, numbers in spec.split(jnp.zeros((len(env_id), *spec.shape)))
+    ]
+    action = jnp.concatenate(parts, axis=-1) if spec.parts else parts[0]
+    return Output(action.astype(spec.dtype)), core
 
   def update(
     state: base.State, batch: types.Batch, key: jax.Array, progress: jax.Array

@@ -19,7 +19,7 @@ _ALLOWED = (
 )
 
 
-@pytest.fixture(name='kind', params=['discrete', 'joint', 'box'])
+@pytest.fixture(name='kind', params=['discrete', 'joint', 'box', 'hybrid'])
 def kind_fixture(request: pytest.FixtureRequest) -> str:
   """Returns the action spaces of `toys.ACTION_SPACES` one by one."""
   return request.param

@@ -11,6 +11,7 @@ from seedrl_jax.configs import (
   ppo_pendulum,
   pqn_cartpole,
   sac_pendulum,
+  vtrace_cartpole,
 )
 from seedrl_jax.evaluation import scoring
 from seedrl_jax.runtime import progress
@@ -20,6 +21,12 @@ from tests.actors import threads
 _ECHO = {
   'env__factory': 'tests.envs.toys:echo',
   'env__factory_kwargs': {'kind': 'joint'},
+}
+_HYBRID = {
+  **_ECHO,
+  'env__factory_kwargs': {'kind': 'hybrid'},
+  'network__lstm_size': 4,
+  'network__use_previous_action': True,
 }
 _ALLOWED = ('--allow_factory=tests.envs.toys:echo',)
 _EPOCHS = {'epochs': 2, 'minibatches': 2}
@@ -37,6 +44,8 @@ _CASES = {
       'network__use_previous_action': True,
     },
   ),
+  'ppo, hybrid': (ppo_cartpole.get_config, {**_HYBRID, **_EPOCHS}),
+  'vtrace, hybrid': (vtrace_cartpole.get_config, _HYBRID),
   'sac': (
     sac_pendulum.get_config,
     {

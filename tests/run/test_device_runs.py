@@ -17,7 +17,7 @@ from seedrl_jax.configs import (
 from seedrl_jax.lab.benchmarks import ceilings, timing
 from seedrl_jax.lab.planning import programs
 from seedrl_jax.learner import update
-from seedrl_jax.replay import device
+from seedrl_jax.replay import device, table_configs
 from seedrl_jax.run import plan, training
 from tests import runs
 from tests.actors import threads
@@ -131,12 +131,41 @@ def test_deterministic_runs_are_bit_equal_and_resume(tmp_path):
   assert after['env_frames'] >= 4000 and after['updates'] > before['updates']
 
 
+def test_a_callback_stops_a_run(tmp_path):
+  config = _config(total_env_frames=10**9, log__every_seconds=0.1)
+  reports = []
+
+  def stop(report):
+    reports.append(report)
+    return report.updates == 0
+
+  summary = seedrl_jax.train(config, tmp_path, stop)
+  assert summary.status == 'stopped' and reports[-1].updates > 0
+  assert runs.steps(tmp_path) == [summary.updates]
+
+
 def test_remote_actors_beside_device_environments_and_the_policy(tmp_path):
-  config = _config(env__num_envs=8, batch_size=4, actors__max_envs=4)
-  run = runs.Run(config, tmp_path)
+  config = _config(
+    env__num_envs=8,
+    batch_size=4,
+    actors__max_envs=4,
+    total_env_frames=10**9,
+    log__every_seconds=0.1,
+  )
+
+  def remote_info():
+    return run.system.parts.store.table(device.REMOTE_TABLE).info()
+
+  run = runs.Run(
+    config, tmp_path, on_report=lambda _: not remote_info().samples
+  )
+  store = run.system.parts.store
   with threads.acting(run.system, 4):
     summary = run.train()
-  assert summary['status'] == 'finished'
+  assert summary['status'] == 'stopped'
+  remote = remote_info()
+  assert remote.samples and remote.inserts - remote.samples <= 2 * 4
+  assert store.info()[table_configs.TABLE].samples > remote.samples
   runs.check_cartpole_episodes(tmp_path)
   assert max(runs.column(tmp_path, 'actors/connected_envs')) == 4
   policy = seedrl_jax.load_policy(tmp_path)
@@ -150,7 +179,7 @@ def test_remote_actors_beside_device_environments_and_the_policy(tmp_path):
     ({'env__batch_size': 2}, r'env.batch_size=2: has no effect on gymnax'),
     ({'env__options': {'gravi': 1}}, r'options.gravi: .* gravity'),
     ({'env__id': 'gymnax:CartPol-v1'}, r'nearest are gymnax:CartPole-v1'),
-    ({'actors__max_envs': 4}, r'backend=device: remote actors'),
+    ({'actors__max_envs': 4, 'learner__max_lag': 4}, r'remote actors'),
     ({'env__id': 'MiniGrid-Empty-5x5-v0'}, r'MiniGrid-\S+ is not in JAX'),
     ({'make': r2d2_cartpole.get_config}, r'backend=device: a replay'),
   ],

@@ -76,7 +76,7 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
     network_lib.make_network(network, env_spec),
     distribution,
     network.separate_baseline,
-    network.free_deviation and env_spec.action.kind == 'continuous',
+    network.free_deviation,
   )
   ppo = PPO(config, env_spec, distribution, module)
   return base.Agent(

@@ -7,7 +7,7 @@ from seedrl_jax.runtime import keys
 from seedrl_jax.runtime.keys import Key, Section, Table
 from seedrl_jax.runtime.settings import COUNT, FLAG, integer, number, one_of
 
-ACTIONS = ('discrete', 'multi_discrete', 'continuous')
+ACTIONS = ('discrete', 'multi_discrete', 'continuous', 'hybrid')
 
 KEYS: Table = {
   'epochs': Key(10, integer(1, 10**4), 'Number of passes over each batch.'),

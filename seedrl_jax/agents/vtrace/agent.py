@@ -12,20 +12,24 @@ from seedrl_jax.agents.vtrace import loss as loss_lib
 from seedrl_jax.networks import distributions, heads, health
 from seedrl_jax.networks import network as network_lib
 
+# Least standard deviation of a continuous part of an action, half the distance
+# between its bounds being 1.
+_MIN_DEVIATION = 1e-3
+
 
 class AgentOutput(NamedTuple):
   """What acting records for learning."""
 
-  action: jax.Array  # int32 [B, *shape]
-  # Float32 [B, P] of the behaviour policy, of all choices one after another.
+  action: jax.Array  # [B, *shape]
+  # Float32 [B, P] of the behaviour policy: the distribution's parameters.
   policy_logits: jax.Array
 
 
 def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
   """Makes the agent; raises ValueError if a config value does not fit."""
   network = network_lib.make_network(config.network, env_spec)
-  distribution = distributions.make(env_spec.action)
-  module = heads.ActorCritic(network, distribution)
+  distribution = distributions.make(env_spec.action, _MIN_DEVIATION)
+  module = heads.ActorCritic(network, distribution, free_deviation=True)
   init_network = network_lib.make_init(module, network, env_spec)
   trainer = sgd.make_trainer(
     config,
@@ -70,13 +74,12 @@ def _choose(
     sampled = distribution.sample(key, logits)
     greedy = distribution.mode(logits)
   action = base.with_evaluation(sampled, greedy, env_spec, env_id)
-  return AgentOutput(action.astype(jnp.int32), logits)
+  return AgentOutput(action.astype(env_spec.action.dtype), logits)
 
 
 def make_loss(config: types.Config, module: heads.ActorCritic) -> sgd.LossFn:
   """Returns the loss of a batch under `module`."""
   distribution = module.distribution
-  assert isinstance(distribution, distributions.Categorical)
   scale = 1.0
   if config.loss.reduction == 'sum':
     # Over all devices' unrolls, as their gradients are averaged.

@@ -7,7 +7,7 @@ from seedrl_jax.runtime import keys
 from seedrl_jax.runtime.keys import Key, Section, Table
 from seedrl_jax.runtime.settings import number, one_of, optional
 
-ACTIONS = ('discrete', 'multi_discrete')
+ACTIONS = ('discrete', 'multi_discrete', 'hybrid')
 
 KEYS: Table = {
   'loss': Section('The loss of V-trace (arXiv 1802.01561, section 4).'),

@@ -1,6 +1,5 @@
 """V-trace targets and the loss of unrolls that hold several episodes."""
 
-import math
 from typing import NamedTuple
 
 import chex
@@ -104,7 +103,7 @@ def project(config: types.Config, params: base.Params) -> base.Params:
 
 def vtrace_loss(
   config: types.Config,
-  distribution: distributions.Categorical,
+  distribution: distributions.Distribution,
   outputs: heads.ActorCriticOutput,
   steps: types.Steps,
   cost: jax.Array,
@@ -156,30 +155,27 @@ def vtrace_loss(
     excess = mean(terms.entropy - config.target_entropy)
     loss += cost * jax.lax.stop_gradient(excess)
   metrics = _diagnostics(config, terms, valid, rho, targets, values)
-  # Of all actions, legal or not. Avoids a division by 0 if there is only one.
-  max_entropy = max(math.log(2), distribution.max_entropy)
+  # Of all actions, legal or not; none of those that are not discrete.
+  if max_entropy := distribution.max_entropy:
+    metrics['health/entropy_share'] = metrics['entropy'] / max_entropy
   return loss, metrics | {
     'policy': policy_loss,
     'baseline': baseline_loss,
     'entropy_cost': cost,
-    'health/entropy_share': metrics['entropy'] / max_entropy,
   }
 
 
 def _policy_terms(
-  distribution: distributions.Categorical,
+  distribution: distributions.Distribution,
   logits: jax.Array,
   behaviour_logits: jax.Array,
   action: jax.Array,
 ) -> PolicyTerms:
-  log_pi = distribution.log_probs(logits)
-  log_mu = distribution.log_probs(behaviour_logits)
-  code = distribution.one_hot(action)
   return PolicyTerms(
-    log_prob=jnp.sum(code * log_pi, axis=-1),
-    behaviour_log_prob=jnp.sum(code * log_mu, axis=-1),
-    entropy=-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1),
-    kl=jnp.sum(jnp.exp(log_mu) * (log_mu - log_pi), axis=-1),
+    log_prob=distribution.log_prob(logits, action),
+    behaviour_log_prob=distribution.log_prob(behaviour_logits, action),
+    entropy=distribution.entropy(logits),
+    kl=distribution.kl(behaviour_logits, logits),
   )
 
 

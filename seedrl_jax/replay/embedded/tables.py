@@ -31,8 +31,12 @@ class EmbeddedTable(base.Table):
     config: table_configs.TableConfig,
     layout: blocks.UnrollLayout,
     pool: blocks.BlockPool,
+    partner: 'EmbeddedTable | None' = None,
   ):
-    """Raises ValueError if the table cannot hold one block."""
+    """Raises ValueError if the table cannot hold one block.
+
+    A `partner`'s samplers draw from this table, too.
+    """
     if config.max_size < pool.width:
       raise ValueError(
         f'--config.replay.max_size={config.max_size}: a block of '
@@ -43,10 +47,16 @@ class EmbeddedTable(base.Table):
     self._layout = layout
     self._pool = pool
     # Held for every change.
-    self._lock = threading.Lock()
+    self._lock: threading.Lock = (
+      threading.Lock() if partner is None else partner._lock
+    )
     name = f'table {config.name}'
     self._writers = fair_queue.FairQueue(self._lock, f'insert into {name}')
-    self._samplers = fair_queue.FairQueue(self._lock, f'sample from {name}')
+    self._samplers: fair_queue.FairQueue = (
+      fair_queue.FairQueue(self._lock, f'sample from {name}')
+      if partner is None
+      else partner._samplers
+    )
 
   def allocate(self) -> base.Block:
     return self._pool.take()
@@ -120,8 +130,9 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
     config: table_configs.TableConfig,
     layout: blocks.UnrollLayout,
     pool: blocks.BlockPool,
+    partner: EmbeddedTable | None = None,
   ):
-    super().__init__(config, layout, pool)
+    super().__init__(config, layout, pool, partner)
     self._blocks: collections.deque[base.Block] = collections.deque()
     self._inserts = self._samples = 0
 
@@ -139,9 +150,13 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
   def draw(self, batch_size: int, num_blocks: int, wait: bool) -> base.Sample:
     with self._lock:
       self._samplers.enter(lambda: len(self._blocks) >= num_blocks, wait)
-      drawn = [self._blocks.popleft() for _ in range(num_blocks)]
-      self._samples += batch_size
-      self._wake()
+      return self._take(batch_size, num_blocks)
+
+  def _take(self, batch_size: int, num_blocks: int) -> base.Sample:
+    """Takes the oldest blocks; called with the lock held."""
+    drawn = [self._blocks.popleft() for _ in range(num_blocks)]
+    self._samples += batch_size
+    self._wake()
     return base.Sample(drawn, self._pool.give_back)
 
   @contextlib.contextmanager
