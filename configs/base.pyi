@@ -120,6 +120,7 @@ class _Asynchronous(ml_collections.ConfigDict):
 class _Checkpoint(ml_collections.ConfigDict):
   every_seconds: float
   keep: int
+  keep_best: bool
   replay: bool
   keep_every_hours: float
 

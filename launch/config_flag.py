@@ -30,14 +30,32 @@ flags.disclaim_key_flags()
 
 
 class _Finder(flags.ArgumentParser):
-  """Makes a parser of paths also accept names of configurations."""
+  """Makes a parser of paths also accept names of configurations.
+
+  Attributes:
+    run_config: what any argument stands for, to resume a run; None: itself.
+  """
 
   def __init__(self, of_paths: flags.ArgumentParser):
+    self.run_config: types.Config | None = None
     self._of_paths = of_paths
 
   def parse(self, argument: str) -> Any:
+    if self.run_config is not None:
+      return copy.deepcopy(self.run_config)
+    return self.parse_file(argument)
+
+  def parse_file(self, argument: str) -> Any:
+    """Returns the configuration of a file."""
     name, colon, rest = argument.partition(':')
     return self._of_paths.parse(f'{config_files.find(name)}{colon}{rest}')
+
+
+def _finder() -> _Finder:
+  """Returns the parser of --config."""
+  parser = flags.FLAGS['config'].parser
+  assert isinstance(parser, _Finder)
+  return parser
 
 
 def define(text: str) -> flags.FlagHolder:
@@ -54,11 +72,11 @@ def define(text: str) -> flags.FlagHolder:
   return holder
 
 
-def path_of(argv: Sequence[str]) -> str | None:
-  """Returns the last --config of a command line, or None."""
+def path_of(argv: Sequence[str], flag: str = 'config') -> str | None:
+  """Returns the last value of a flag in a command line, or None."""
   path = None
   for i, argument in enumerate(argv):
-    if match := re.fullmatch(r'--?config(?:=(.*))?', argument):
+    if match := re.fullmatch(rf'--?{flag}(?:=(.*))?', argument):
       path = match[1] or next(iter(argv[i + 1 :]), '')
   return path
 
@@ -67,22 +85,28 @@ def load(argv: Sequence[str]) -> types.Config:
   """Returns a command line's configuration, without overrides, or exits."""
   path = path_of(argv) or DEFAULT
   try:
-    return flags.FLAGS['config'].parser.parse(path)
+    return _finder().parse_file(path)
   except ValueError as e:
     sys.exit(f'{PROGRAM}: --config={path}: {e}')
 
 
-def parse(argv: list[str], default: str | None = DEFAULT) -> list[str]:
+def parse(
+  argv: list[str],
+  default: str | None = DEFAULT,
+  run_config: types.Config | None = None,
+) -> list[str]:
   """Parses the command line; exits with a message if it is wrong.
 
-  Inserts `default` into `argv`, in place; None: --config is required. Returns
-  the program's name and the arguments that are no flags.
+  Inserts `default` into `argv`, in place; None: --config is required. Overrides
+  change `run_config`, if given, and not the file's. Returns the program's name
+  and the arguments that are no flags.
   """
+  _finder().run_config = run_config
   if path_of(argv) is None and default:
     # Before the overrides, which apply to it.
     argv.insert(1, f'--config={default}')
   try:
-    with _exit_on_error(argv):
+    with _exit_on_error(argv, run_config):
       rest = flags.FLAGS(argv)
   except SystemExit as e:
     if isinstance(e.code, str):
@@ -115,6 +139,11 @@ def _exit_on_error(
     if sentence is None:
       raise
     sys.exit(f'{PROGRAM}: {sentence}')
+
+
+def overrides() -> dict[str, Any]:
+  """Returns the keys that the command line has set, and their values."""
+  return config_flags.get_override_values(flags.FLAGS['config'])
 
 
 def override(config: types.Config, arguments: Sequence[str]) -> types.Config:

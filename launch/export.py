@@ -12,7 +12,7 @@ import pathlib
 
 from absl import flags
 
-from seedrl_jax.launch import allow_flags, program
+from seedrl_jax.launch import allow_flags, play_flags, program
 from seedrl_jax.runtime import file_io, workdir
 
 flags.adopt_module_key_flags(allow_flags)
@@ -21,8 +21,11 @@ _WORKDIR = flags.DEFINE_string('workdir', '', "A run's work directory.")
 _OUT = flags.DEFINE_string(
   'out', '', 'Folder to write to; by default `export` in --workdir.'
 )
-_CHECKPOINT = flags.DEFINE_integer(
-  'checkpoint', None, 'Number of the checkpoint; the newest by default.'
+_CHECKPOINT = flags.DEFINE(
+  play_flags.CheckpointParser(),
+  'checkpoint',
+  None,
+  "Number of the checkpoint, or 'best'; the newest by default.",
 )
 _BATCH_SIZE = flags.DEFINE_integer(
   'batch_size', 1, 'Environments that the function acts for at once.', 1

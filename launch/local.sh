@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up .venv, then runs launch/train.py with all arguments. The default
+# Sets up .venv, then runs launch/train.py with all arguments. A new run's default
 # --config is V-trace on CartPole, the default --workdir a new folder in runs/.
 set -euo pipefail
 
@@ -23,8 +23,7 @@ done
 
 defaults=()
 if [[ ! $config ]]; then
-  config=$root/configs/vtrace_cartpole.py
-  defaults+=("--config=$config")
+  config=vtrace_cartpole
 fi
 if [[ ! $workdir ]]; then
   # A config may take an argument after a colon: configs/file.py:argument.

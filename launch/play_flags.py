@@ -12,6 +12,14 @@ from seedrl_jax.runtime import process, progress, settings
 # Errors whose message suffices for the user.
 ERRORS = (OSError, ValueError, registry.MissingLibraryError)
 
+
+class CheckpointParser(flags.ArgumentParser):
+  """Parses the number of a checkpoint, or 'best'."""
+
+  def parse(self, argument: Any) -> int | str:
+    return argument if argument == 'best' else int(argument)
+
+
 _EPISODES = flags.DEFINE_integer('episodes', 20, 'Episodes to play.', 1)
 _SAMPLE = flags.DEFINE_bool(
   'sample', False, 'Sample actions as in training, instead of the greedy ones.'
@@ -22,8 +30,11 @@ _SEED = flags.DEFINE_integer(
 _NUM_ENVS = flags.DEFINE_integer(
   'num_envs', 0, 'Environments side by side; 0: up to 10.', 0
 )
-_CHECKPOINT = flags.DEFINE_integer(
-  'checkpoint', None, 'Number of the checkpoint; the newest by default.'
+_CHECKPOINT = flags.DEFINE(
+  CheckpointParser(),
+  'checkpoint',
+  None,
+  "Number of the checkpoint, or 'best'; the newest by default.",
 )
 _MAX_STEPS = flags.DEFINE_integer(
   'max_steps',

@@ -1,5 +1,6 @@
 """Runs the programs of this folder."""
 
+import contextlib
 import logging
 import pathlib
 import sys
@@ -13,6 +14,23 @@ from absl import logging as absl_logging
 from seedrl_jax.runtime import process
 
 NAME = pathlib.Path(sys.argv[0]).stem
+
+_convert = flags.IntegerParser.convert
+
+
+def _whole_number(parser: flags.IntegerParser, argument: Any) -> int:
+  """Converts a flag's text, also 1e5 and 1_000_000."""
+  try:
+    return _convert(parser, argument)
+  except ValueError:
+    with contextlib.suppress(ValueError):
+      if (value := float(argument)).is_integer():
+        return int(value)
+    raise
+
+
+# For flags of integers and keys of configurations alike.
+flags.IntegerParser.convert = _whole_number  # type: ignore[assignment]
 
 
 def parse_flags(argv: list[str]) -> list[str]:

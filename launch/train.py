@@ -1,7 +1,8 @@
 """Trains an agent: `python launch/train.py --config=… --workdir=…`.
 
 Any value of the configuration may be overridden as `--config.x.y=…`. Starting
-again with the same `--workdir` resumes. For several hosts: launch/learner.py.
+again with the same `--workdir` resumes the run, with its own configuration and
+without `--config`. For several hosts: launch/learner.py.
 """
 
 from __future__ import annotations
@@ -9,24 +10,30 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import shlex
 import signal
 import sys
 import threading
 import traceback
-import types
+import types as python_types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from seedrl_jax.launch import config_flag, program
+from seedrl_jax import types
+from seedrl_jax.launch import allow_flags, config_flag, program
+from seedrl_jax.run import own_config
 from seedrl_jax.runtime import file_io, process, startup, workdir
 
 if TYPE_CHECKING:
   from seedrl_jax.hosts import coordinator as coordinator_lib
 
+flags.adopt_module_key_flags(allow_flags)
+
 CONFIG = config_flag.define(
-  f"The run's configuration, {config_flag.DEFAULT} by default."
+  'The configuration of a new run, '
+  f'{config_flag.DEFAULT} by default. A run that is resumed has its own.'
 )
 WORKDIR = flags.DEFINE_string(
   'workdir',
@@ -71,7 +78,7 @@ class Stop:
     if self._is_requested:
       run.stop()
 
-  def _handle(self, number: int, frame: types.FrameType | None) -> None:
+  def _handle(self, number: int, frame: python_types.FrameType | None) -> None:
     del frame
     if self._run is not None:
       self._run.stop()
@@ -95,7 +102,14 @@ class Stop:
 
 def parse_flags(argv: list[str]) -> list[str]:
   """Parses the command line; exits with a message if it is wrong."""
-  rest = config_flag.parse(argv)
+  arguments = argv[1:]
+  try:
+    run_config = _run_config(argv)
+    rest = config_flag.parse(argv, run_config=run_config)
+    if run_config is not None:
+      _check_resume(arguments, run_config)
+  except ValueError as e:
+    sys.exit(f'{program.NAME}: {e}')
   if not WORKDIR.value:
     sys.exit(f'{program.NAME}: --workdir is missing; name a folder for it.')
   try:
@@ -104,6 +118,42 @@ def parse_flags(argv: list[str]) -> list[str]:
     sys.exit(f'{program.NAME}: {e}')
   program.refuse_arguments(rest)
   return rest
+
+
+def _run_config(argv: Sequence[str]) -> types.Config | None:
+  """Returns the configuration of the run to go on with; None if there is none.
+
+  Before its first checkpoint, another --config starts a run anew.
+  """
+  path = config_flag.path_of(argv, 'workdir')
+  if not path:
+    return None
+  directory = workdir.Workdir(path)
+  if config_flag.path_of(argv) and not file_io.numbers_in(
+    directory.checkpoints
+  ):
+    return None
+  return own_config.read(directory)
+
+
+def _check_resume(arguments: Sequence[str], run_config: types.Config) -> None:
+  """Checks --config against the run's, and that its functions may run.
+
+  Raises:
+    ValueError: if values differ, or functions of a user need permission.
+  """
+  name, changed = config_flag.path_of(arguments), config_flag.overrides()
+  # What the user names may run.
+  sources = [own_config.part(CONFIG.value, changed)]
+  if name:
+    file = config_flag.load(arguments)
+    own_config.check_same(run_config, file, name, changed)
+    sources.append(file.to_dict())
+  allowed = {*allow_flags.allowed()}
+  allowed.update(flag for x in sources for flag in own_config.flags_needed(x))
+  command = shlex.join(['seedrl', program.NAME, *arguments])
+  directory = workdir.Workdir(WORKDIR.value)
+  own_config.check_trust(CONFIG.value, allowed, directory, command)
 
 
 def main(

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
   from seedrl_jax.api import (
+    Report,
+    StopAtReturn,
+    StopWithoutImprovement,
     check_env,
     evaluate,
     load_policy,
@@ -13,7 +16,16 @@ if TYPE_CHECKING:
   )
 
 __version__ = '0.1.0'
-__all__ = ['check_env', 'evaluate', 'load_policy', 'make_config', 'train']
+__all__ = [
+  'Report',
+  'StopAtReturn',
+  'StopWithoutImprovement',
+  'check_env',
+  'evaluate',
+  'load_policy',
+  'make_config',
+  'train',
+]
 
 # Before NumPy and SciPy are imported: no threads of OpenBLAS's. It ends them
 # before each fork and waits for them, which hangs if two threads fork at once,

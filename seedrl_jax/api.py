@@ -1,7 +1,6 @@
 """The Python interface: configure, train, evaluate, and use a policy.
 
-  config = seedrl_jax.make_config('ppo_mujoco', env__id='Ant-v5')
-  summary = seedrl_jax.train(config, 'runs/ant')
+  seedrl_jax.train('ppo_mujoco', 'runs/ant', env__id='Ant-v5')
   policy = seedrl_jax.load_policy('runs/ant')
 
 All names are attributes of the package; importing it imports no JAX.
@@ -12,14 +11,31 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
+import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import ml_collections
 
-from seedrl_jax.runtime import config_files, process, progress, report, settings
+from seedrl_jax.envs import trust
+from seedrl_jax.run import callbacks
+from seedrl_jax.runtime import (
+  config_files,
+  file_io,
+  process,
+  progress,
+  python_functions,
+  report,
+  settings,
+)
+from seedrl_jax.runtime import workdir as workdir_lib
+
+Report = callbacks.Report
+StopAtReturn = callbacks.StopAtReturn
+StopWithoutImprovement = callbacks.StopWithoutImprovement
 
 if TYPE_CHECKING:
   import gymnasium
@@ -30,7 +46,19 @@ if TYPE_CHECKING:
 
 _Path = str | os.PathLike[str]
 # Takes a report; returns False to stop the run.
-OnReport = Callable[[report.Summary], Any]
+OnReport = Callable[[callbacks.Report], Any]
+# Makes an environment: a class, a function or a lambda.
+MakeEnv = Callable[..., Any]
+# What is allowed to run: functions, or what the error names.
+Allowed = Sequence[str | Callable[..., Any]]
+
+# Flags that are arguments here.
+_ARGUMENT = re.compile(
+  r'(?<![\w=-])--(?=(config|workdir|checkpoint|max_steps|episodes|seed|video)'
+  r'\b)'
+)
+# At the end of an error.
+_PERMISSIONS = re.compile(r"'?--allow_.*$")
 
 
 def make_config(name: str, **overrides: Any) -> Config:
@@ -45,16 +73,26 @@ def make_config(name: str, **overrides: Any) -> Config:
     ValueError: if there is no such configuration or key, or a value is of
       another type.
   """
-  config = config_files.load(name)
+  return _override(config_files.load(name), overrides)
+
+
+def _override(
+  config: ml_collections.ConfigDict, overrides: dict[str, Any]
+) -> ml_collections.ConfigDict:
+  config = config.copy_and_resolve_references()
   for key, value in overrides.items():
     config_files.set_key(config, key.replace('__', '.'), value)
   return config
 
 
 def train(
-  config: ml_collections.ConfigDict,
+  config: ml_collections.ConfigDict | str | None,
   workdir: _Path,
-  on_report: OnReport | None = None,
+  on_report: OnReport | Sequence[OnReport] | None = None,
+  *,
+  env: MakeEnv | None = None,
+  allowed: Allowed = (),
+  **overrides: Any,
 ) -> report.Summary:
   """Trains, or goes on with what is in `workdir`; returns the summary.
 
@@ -62,24 +100,119 @@ def train(
   checkpoint: then `status` is 'stopped'. A second one does not wait for it.
 
   Args:
-    config: of `make_config`.
+    config: of `make_config`, or its name; None is that of the run in `workdir`.
+      By a name, a run that has a checkpoint keeps its own values, with which
+      the file must agree.
     workdir: folder for checkpoints, curves and summary.
-    on_report: called with a `Summary` whose status is 'running', every
-      `log.every_seconds`, in this thread; if it returns False the run stops.
-      `SystemExit` or `KeyboardInterrupt` in it stops the run, too; it is
-      raised again after the last checkpoint.
+    on_report: called with a `callbacks.Report` every `log.every_seconds`, in
+      this thread; if it returns False the run stops. `SystemExit` or
+      `KeyboardInterrupt` in it stops the run, too; it is raised again after the
+      last checkpoint. Several functions are called in their order.
+    env: a class or function that makes an environment, in place of `env.id`;
+      called with `env.factory_kwargs`.
+    allowed: functions that only the configuration in `workdir` names and that
+      may run, or their names.
+    **overrides: values of keys, as of `make_config`.
 
   Raises:
     ValueError: if the configuration does not fit the work directory.
     RuntimeError: if the run fails; it can be resumed if it had a checkpoint.
       Or in a process that was forked from one that has used JAX.
   """
-  with process.without_collection():
-    process.configure()
-    from seedrl_jax.run import system
-  run = system.System(config, workdir, on_report=on_report)
-  with _interrupts_call(run.stop):
-    return run.train()
+  with _python_words():
+    with process.without_collection():
+      process.configure()
+      from seedrl_jax.run import system
+    whole = _whole_config(config, workdir, allowed, overrides, env)
+    call = callbacks.call_all(on_report)
+    run = system.System(whole, workdir, on_report=call, line=_Line())
+    with _interrupts_call(run.stop):
+      return run.train()
+
+
+def _whole_config(
+  config: ml_collections.ConfigDict | str | None,
+  workdir: _Path,
+  allowed: Allowed,
+  overrides: dict[str, Any],
+  env: MakeEnv | None,
+) -> ml_collections.ConfigDict:
+  """Returns a run's configuration; see `train`."""
+  if env is not None:
+    overrides = {**overrides, 'env__factory': _reference(env)}
+  directory = workdir_lib.Workdir(workdir)
+  has_checkpoints = bool(file_io.numbers_in(directory.checkpoints))
+  if isinstance(config, ml_collections.ConfigDict):
+    return _override(config, overrides)
+  if isinstance(config, str) and not has_checkpoints:
+    return make_config(config, **overrides)
+  from seedrl_jax.run import own_config
+
+  own = own_config.read(directory)
+  if own is None:
+    # Says that there is none.
+    directory.read_config()
+    raise AssertionError
+  names = [key.replace('__', '.') for key in overrides]
+  whole = _override(own, overrides)
+  permissions = _flags(allowed)
+  permissions += own_config.flags_needed(own_config.part(whole, names))
+  if config is not None:
+    file = config_files.load(config)
+    own_config.check_same(own, file, config, names)
+    permissions += own_config.flags_needed(file.to_dict())
+  own_config.check_trust(whole, permissions, directory)
+  return whole
+
+
+def _reference(env: MakeEnv) -> str:
+  if not callable(env):
+    raise ValueError(
+      f'env={env!r:.99}: give a class, or a function that makes an '
+      "environment, as env=lambda: …; one with a name is env__id='…'."
+    )
+  return python_functions.reference(env)
+
+
+def _flags(allowed: Allowed) -> list[str]:
+  """Returns permissions as `trust.check` takes them."""
+  flags = []
+  for item in allowed:
+    name = item if isinstance(item, str) else python_functions.reference(item)
+    if name.startswith('--'):
+      flags.append(name)
+    else:
+      is_function = re.fullmatch(r'[\w.]+:\w+', name)
+      flag = trust.FACTORY_FLAG if is_function else trust.OPTION_FLAG
+      flags.append(f'{flag}={name}')
+  return flags
+
+
+@contextlib.contextmanager
+def _python_words() -> Iterator[None]:
+  """Makes errors name arguments, where the command line has flags."""
+  try:
+    yield
+  except (ValueError, RuntimeError, ImportError) as e:
+    e.args = tuple(_words(x) if isinstance(x, str) else x for x in e.args)
+    raise
+
+
+def _words(text: str) -> str:
+  """Returns a message with arguments in place of flags."""
+  if permissions := _PERMISSIONS.search(text):
+    flags = shlex.split(permissions[0].rstrip('.'))
+    names = [flag.partition('=')[2] for flag in flags]
+    text = f'{text[: permissions.start()]}allowed={names}.'
+  text = text.replace('Leave --config out', 'Give config=None')
+  return _ARGUMENT.sub('', text)
+
+
+class _Line(progress.ProgressLine):
+  """Names keys of the configuration as Python does."""
+
+  def say(self, text: str) -> None:
+    super().say(text.replace('--config.', 'config.'))
 
 
 @contextlib.contextmanager
@@ -106,10 +239,11 @@ def evaluate(
   episodes: int = 20,
   sample: bool = False,
   seed: int = 0,
-  checkpoint: int | None = None,
+  checkpoint: int | Literal['best'] | None = None,
   video: _Path | None = None,
-  allowed: Sequence[str] = (),
+  allowed: Allowed = (),
   max_steps: int = settings.EPISODE,
+  env: MakeEnv | None = None,
 ) -> scoring.Evaluation:
   """Plays episodes with a run's checkpoint; its environments are installed.
 
@@ -118,12 +252,14 @@ def evaluate(
     episodes: how many.
     sample: acts as training environments do, not greedily.
     seed: of environments and policy.
-    checkpoint: its number; None: the newest.
+    checkpoint: its number, or 'best', of `checkpoint.keep_best`; None: the
+      newest.
     video: file (.mp4 or .gif) to show the first environment in.
-    allowed: flags that allow code from outside of this package, as the error
-      without them names them.
+    allowed: code from outside of this package that may run: functions, or what
+      the error without them names.
     max_steps: steps after which an episode is cut off; it counts with its
       return so far, and its environment plays no others.
+    env: makes an environment in place of the run's, as of `train`.
 
   Raises:
     ValueError: if run, checkpoint or options cannot be used.
@@ -131,16 +267,18 @@ def evaluate(
   process.configure()
   from seedrl_jax.evaluation import scoring
 
-  options = scoring.EvaluationOptions(
-    episodes=episodes,
-    sample=sample,
-    seed=seed,
-    checkpoint=checkpoint,
-    video=pathlib.Path(video) if video else None,
-    allowed=tuple(allowed),
-    max_steps=max_steps,
-  )
-  return scoring.evaluate(workdir, options, progress.ProgressLine())
+  with _python_words():
+    options = scoring.EvaluationOptions(
+      episodes=episodes,
+      sample=sample,
+      seed=seed,
+      checkpoint=checkpoint,
+      video=pathlib.Path(video) if video else None,
+      allowed=tuple(_flags(allowed)),
+      max_steps=max_steps,
+      factory='' if env is None else _reference(env),
+    )
+    return scoring.evaluate(workdir, options, _Line())
 
 
 def check_env(
@@ -178,24 +316,28 @@ def check_env(
 
 def load_policy(
   workdir: _Path,
-  step: int | None = None,
+  step: int | Literal['best'] | None = None,
   sample: bool = False,
   seed: int = 0,
-  allowed: Sequence[str] = (),
+  allowed: Allowed = (),
+  env: MakeEnv | None = None,
 ) -> policy_lib.Policy:
   """Returns the policy of a checkpoint; needs no environments.
 
   Args:
     workdir: of the run, which may still be training.
-    step: number of the checkpoint; None: the newest.
+    step: number of the checkpoint, or 'best'; None: the newest.
     sample: acts as training environments do, not greedily.
     seed: of the policy.
     allowed: see `evaluate`.
+    env: what made the run's environments; needs no permission then.
 
   Raises:
     ValueError: if there is no such checkpoint.
   """
   from seedrl_jax.evaluation import policy as policy_lib
 
-  player, spec = policy_lib.load(workdir, step, allowed)
+  with _python_words():
+    factory = '' if env is None else _reference(env)
+    player, spec = policy_lib.load(workdir, step, _flags(allowed), factory)
   return policy_lib.Policy(player, spec, sample, seed)

@@ -123,6 +123,108 @@ assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
   assert runs.summary(tmp_path / 'run')['status'] == 'stopped'
 
 
+# What a notebook's cell defines: no module has it.
+_CELLS = """
+import gymnasium, numpy as np, seedrl_jax
+from gymnasium import spaces
+
+class Count(gymnasium.Env):
+  observation_space = spaces.Box(-1, 1, (2,), np.float32)
+  action_space = spaces.Discrete(2)
+  def __init__(self, length=5):
+    self.length = length
+  def reset(self, **kwargs):
+    super().reset(**kwargs)
+    self.steps = 0
+    return np.zeros(2, np.float32), {}
+  def step(self, action):
+    self.steps += 1
+    return np.zeros(2, np.float32), 1.0, self.steps == self.length, False, {}
+
+values = dict(total_env_frames=8e2, env__num_envs=4, batch_size=4,
+  num_eval_envs=0, unroll_length=5, log__writers=('csv',))
+
+def train(*arguments, **more):
+  return seedrl_jax.train(*arguments, **more).mean_return_100
+"""
+
+
+def test_environments_of_a_cell(tmp_path):
+  out = _run(
+    _CELLS
+    + """
+print('out:', train('vtrace_cartpole', 'a', env=Count, **values))
+print('out:', train(
+  'vtrace_cartpole', 'b', env=lambda: Count(7), env__processes=2, **values))
+print('out:', train(None, 'a', total_env_frames=1_000))
+result = seedrl_jax.evaluate('a', env=lambda: Count(3), episodes=2)
+policy = seedrl_jax.load_policy('b')
+print('out:', result.returns, policy.act(np.zeros(2)).shape)
+print('out:', seedrl_jax.load_policy('b', env=Count).spec.observation.shape)
+""",
+    tmp_path,
+  )
+  lines = re.findall('^out: (.*)$', out, re.M)
+  assert lines == ['5.0', '7.0', '5.0', '[3. 3.] ()', '(2,)'], out
+  # Another process cannot have it, and says where to go on.
+  for program in 'train', 'evaluate':
+    refusal = runs.refusal(program, f'--workdir={tmp_path}/a')
+    assert 'env.factory=python:Count: was given from Python' in refusal
+
+
+def test_errors_speak_python(tmp_path):
+  out = _run(
+    _CELLS
+    + """
+import threading
+train('vtrace_cartpole', 'a', env__factory='tests.runs:pixels', **values)
+lock = threading.Lock()
+
+class Locked(Count):
+  lock = lock
+
+for call in (
+  lambda: seedrl_jax.train('vtrace_cartpole', 'new', env__num_envs=0),
+  lambda: seedrl_jax.train('vtrace_cartpole', 'new', env=Count()),
+  lambda: seedrl_jax.train(
+    'vtrace_cartpole', 'new', env=Locked, env__processes=1),
+  lambda: seedrl_jax.train(None, 'new'),
+  lambda: seedrl_jax.train(None, 'a'),
+  lambda: seedrl_jax.train('vtrace_cartpole', 'a', seed=2),
+  lambda: seedrl_jax.evaluate('a'),
+  lambda: seedrl_jax.evaluate('new', max_steps=5),
+  lambda: seedrl_jax.make_config('ppo_cartpole', total_env_frames=1.5),
+):
+  try:
+    call()
+  except ValueError as e:
+    print('error:', e)
+from tests import runs
+print(seedrl_jax.evaluate('a', 1, allowed=[runs.pixels]).episodes[0].length)
+print(seedrl_jax.train(None, 'a', allowed=['tests.runs:pixels']).status)
+train('vtrace_cartpole', 'a', env__factory='tests.runs:pixels', **values)
+""",
+    tmp_path,
+  )
+  assert '--' not in out.replace('seedrl plot --workdir', '')
+  patterns = [
+    'config.env.num_envs=0: give',
+    r'env=<.*Count.*>: give a class',
+    'config.env.factory=python:Locked: cannot be sent .*; leave config.env.pro',
+    'workdir=.* holds no run',
+    r"asks for tests.runs:pixels, .*: allowed=\['tests.runs:pixels'\]",
+    r'config=vtrace_cartpole differs from the run in workdir: .* Give config='
+    r'None .*\(config.',
+    r"asks for tests.runs:pixels, .* add allowed=\['tests.runs:pixels'\].$",
+    'workdir=.* holds no run',
+    'total_env_frames=1.5: ',
+  ]
+  errors = re.findall('^error: (.*)$', out, re.M)
+  for pattern, error in zip(patterns, errors, strict=True):
+    assert re.search(pattern, error), error
+  assert out.count('is finished') == 2 and '\n6\n' in out
+
+
 _SCRIPT = """
 from seedrl_jax.configs import base
 from seedrl_jax.envs import factory

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import cloudpickle
 import gymnasium
 import numpy as np
 from absl import logging
@@ -13,7 +14,7 @@ from gymnasium.envs import registration
 
 from seedrl_jax import types
 from seedrl_jax.envs import action_masks, env_thread, registry, specs
-from seedrl_jax.runtime import nest, settings
+from seedrl_jax.runtime import nest, python_functions, settings
 
 EnvFactory = Callable[[], gymnasium.Env]
 
@@ -55,7 +56,22 @@ def load_factory(config: types.Config, rendered: bool = False) -> EnvFactory:
     p.name == 'render_mode' or p.kind == p.VAR_KEYWORD for p in parameters
   ):
     kwargs['render_mode'] = 'rgb_array'
-  return functools.partial(_make, flag, reference, kwargs, mask_key(config))
+  source: str | bytes = reference
+  if config.processes and python_functions.is_given(reference):
+    source = _pickled(flag, function)
+  return functools.partial(_make, flag, source, kwargs, mask_key(config))
+
+
+def _pickled(flag: str, function: EnvFactory) -> bytes:
+  """Returns a function by value, as other processes cannot load it by name."""
+  try:
+    return cloudpickle.dumps(function)
+  # Whatever the objects that it refers to raise.
+  except Exception as e:
+    raise ValueError(
+      f'{flag}: cannot be sent to other processes: {e}; leave '
+      '--config.env.processes at 0, or move it to a module.'
+    ) from e
 
 
 def mask_key(config: types.Config) -> str:
@@ -100,10 +116,13 @@ def _make_kwargs(config: types.Config) -> dict[str, Any]:
 
 
 def _make(
-  flag: str, reference: str, kwargs: dict[str, Any], mask: str
+  flag: str, source: str | bytes, kwargs: dict[str, Any], mask: str
 ) -> gymnasium.Env:
-  # Load by name: the function need not be picklable.
-  function = settings.load_function(flag, reference)
+  # By name where possible: the function need not be picklable.
+  if isinstance(source, bytes):
+    function = cloudpickle.loads(source)
+  else:
+    function = settings.load_function(flag, source)
   try:
     env = function(**kwargs)
   except (TypeError, gymnasium.error.Error) as e:

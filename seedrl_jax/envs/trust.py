@@ -9,6 +9,8 @@ import shlex
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from seedrl_jax.runtime import python_functions
+
 # All that this package has; tests compare these with its folders.
 FACTORIES = (
   'seedrl_jax.envs.combination_lock:make',
@@ -28,7 +30,9 @@ def flags_needed(config: Mapping[str, Any]) -> list[str]:
   env = config.get('env', {})
   functions = []
   factory = env.get('factory')
-  if factory and factory not in FACTORIES:
+  # Only this process's own code gives a function from Python.
+  is_foreign = factory and not python_functions.is_given(factory)
+  if is_foreign and factory not in FACTORIES:
     functions.append(factory)
   agent = config.get('agent')
   if agent is not None and agent not in AGENTS:

@@ -47,18 +47,20 @@ class PlayOptions:
     sample: act as the training environments do, not greedily.
     seed: of environments, policy and sampling.
     num_envs: environments side by side; 0: up to ten.
-    checkpoint: its number; None: the newest that is intact.
+    checkpoint: its number, or 'best'; None: the newest that is intact.
     max_steps: steps of an episode after which it is cut off.
     allowed: flags that allow foreign code; see `trust.check`.
+    factory: makes the environments in place of the run's; '' for the run's.
   """
 
   episodes: int = 20
   sample: bool = False
   seed: int = 0
   num_envs: int = 0
-  checkpoint: int | None = None
+  checkpoint: int | str | None = None
   max_steps: int = settings.EPISODE
   allowed: tuple[str, ...] = ()
+  factory: str = ''
 
   @property
   def width(self) -> int:
@@ -198,15 +200,20 @@ def read_config(
   directory: workdir_lib.Workdir,
   allowed: Collection[str],
   flag: str = '--workdir',
+  factory: str = '',
 ) -> types.Config:
   """Returns the configuration of a run, which another person may have made.
 
-  `allowed` are flags, see `trust.check`; `flag` named the directory.
+  `allowed` are flags, see `trust.check`; `flag` named the directory. A
+  `factory` takes the place of the run's environments, and may run.
 
   Raises:
     ValueError: if it cannot be used.
   """
   config = directory.read_config(base_config.SAVED)
+  if factory:
+    config.env.factory = factory
+    allowed = {*allowed, f'{trust.FACTORY_FLAG}={factory}'}
   trust.check(config.to_dict(), allowed, f'{flag}={directory.path}')
   agent_keys = agents.allowed(config) or {}
   try:
@@ -220,7 +227,7 @@ def load_player(
   directory: workdir_lib.Workdir,
   config: types.Config,
   env_spec: types.EnvSpec,
-  number: int | None,
+  number: int | str | None,
   line: progress.ProgressLine,
   flag: str = '--workdir',
 ) -> Player:
@@ -228,7 +235,8 @@ def load_player(
 
   Args:
     config: with which the checkpoint was made.
-    number: of the checkpoint; None is the newest that is intact.
+    number: of the checkpoint; 'best' is the one of `checkpoint.keep_best`, and
+      None the newest that is intact.
     flag: named the directory.
 
   Raises:
@@ -237,11 +245,16 @@ def load_player(
   observations.check_release(directory, config.network, env_spec)
   agent = agents.load_agent(config, env_spec)
   message = f'{flag}={directory.path} holds no checkpoint'
-  if not directory.checkpoints.is_dir():
+  folder = directory.checkpoints
+  if number == 'best':
+    folder, number = directory.best, None
+    message = (
+      f'{flag}={directory.path} holds no best checkpoint, which '
+      '--config.checkpoint.keep_best=True keeps,'
+    )
+  if not folder.is_dir():
     raise ValueError(f'{message} yet.')
-  store = checkpoints.Checkpoints(
-    directory.checkpoints, report=line.say, read_only=True
-  )
+  store = checkpoints.Checkpoints(folder, report=line.say, read_only=True)
   # Only shapes and dtypes matter; a broadcast zero takes no memory.
   template = jax.tree.map(
     lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape),

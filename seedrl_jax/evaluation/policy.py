@@ -250,19 +250,22 @@ def _read_reward(reward: Any, rows: int) -> np.ndarray:
 
 def load(
   workdir: str | os.PathLike[str],
-  checkpoint: int | None = None,
+  checkpoint: int | str | None = None,
   allowed: Sequence[str] = (),
+  factory: str = '',
 ) -> tuple[playing.Player, types.EnvSpec]:
   """Returns a checkpoint's agent and the spec of its environments.
 
-  `checkpoint` None is the newest; `allowed` are flags that allow foreign code,
-  see `trust.check`.
+  Args:
+    checkpoint: its number, or 'best'; None is the newest.
+    allowed: flags that allow foreign code, see `trust.check`.
+    factory: see `playing.read_config`.
 
   Raises:
     ValueError: if the work directory holds no such checkpoint.
   """
   directory = workdir_lib.Workdir(workdir)
-  config = playing.read_config(directory, allowed)
+  config = playing.read_config(directory, allowed, factory=factory)
   spec = directory.read_env_spec()
   line = progress.ProgressLine()
   return playing.load_player(directory, config, spec, checkpoint, line), spec

@@ -8,6 +8,7 @@ import pathlib
 
 import numpy as np
 
+from seedrl_jax import types
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.evaluation import playing
@@ -89,12 +90,25 @@ def evaluate(
   if options.video:
     video_lib.check_path(options.video)
   directory = workdir_lib.Workdir(workdir)
-  config = playing.read_config(directory, options.allowed)
+  config = playing.read_config(
+    directory, options.allowed, factory=options.factory
+  )
   config.num_eval_envs = options.width
   env_spec = env_factory.make_env_spec(config)
   player = playing.load_player(
     directory, config, env_spec, options.checkpoint, line
   )
+  return play(player, config, env_spec, options, line)
+
+
+def play(
+  player: playing.Player,
+  config: types.Config,
+  env_spec: types.EnvSpec,
+  options: EvaluationOptions,
+  line: progress.ProgressLine,
+) -> Evaluation:
+  """Plays the configured environments with a player's parameters."""
   stream = env_factory.make_stream(
     config.env,
     seed=options.env_seed,

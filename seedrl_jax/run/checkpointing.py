@@ -175,6 +175,11 @@ class CheckpointWriter:
     """Seconds since the last checkpoint in mid-run was begun."""
     return time.perf_counter() - self._last
 
+  @property
+  def is_writing(self) -> bool:
+    """Whether a checkpoint in mid-run is still being written."""
+    return self._thread is not None and self._thread.is_alive()
+
   def save(self, state: StateSource, now: RecordSource) -> None:
     """Saves a last checkpoint, unless this update has one already.
 
@@ -200,7 +205,7 @@ class CheckpointWriter:
     thread calls `now`. Raises other errors, of an earlier checkpoint too.
     """
     self.restart_clock()
-    if self._thread is not None and self._thread.is_alive():
+    if self.is_writing:
       self._say(
         'A checkpoint is left out, as the one before is still being written; '
         'save less often (--config.checkpoint.every_seconds).'

@@ -86,6 +86,12 @@ LAST_KEYS: Table = {
   'checkpoint.keep': Key(
     3, integer(1, LARGE), 'Number of most recent checkpoints to keep.'
   ),
+  'checkpoint.keep_best': Key(
+    False,
+    FLAG,
+    'Also keeps the checkpoint with the best mean return of 20 evaluation '
+    'episodes, in the folder `best`.',
+  ),
   'checkpoint.replay': Key(True, FLAG, 'Saves the replay with the checkpoint.'),
   'checkpoint.keep_every_hours': Key(
     0.0,

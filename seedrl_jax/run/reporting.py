@@ -178,7 +178,8 @@ class RunCounters:
 class RunReporter:
   """Writes a run's curves and summary, and prints its progress.
 
-  `waits` are the last row's shares of waiting; None before the first.
+  `waits` are the last row's shares of waiting; None before the first. `row` is
+  that row.
   """
 
   def __init__(
@@ -206,6 +207,7 @@ class RunReporter:
       counters.before.eval_returns,
     )
     self.waits: report.Waits | None = None
+    self.row: report.Row = {}
     self._steal = steal.StealClock()
     self._watch = network_watch.NetworkWatch(counters.before.value_std)
 
@@ -253,6 +255,7 @@ class RunReporter:
       | self._watch.metrics(metrics)
       | self.counters.curves(tables),
     )
+    self.row = row
     self._metrics.write(row)
     if warning := self._watch.warning(row):
       self.line.say(warning)
@@ -264,6 +267,11 @@ class RunReporter:
     self.line.update(
       progress.progress_text(row, self._config.total_env_frames, waits_for)
     )
+
+  @property
+  def evaluation(self) -> report.EpisodeWindow:
+    """The last evaluation episodes, as far as they are collected."""
+    return self._reporter.evaluation
 
   def collect_episodes(self) -> None:
     """Takes the episodes that have ended, on host 0 of all hosts."""

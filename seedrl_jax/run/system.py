@@ -14,7 +14,8 @@ from seedrl_jax.learner import lag_filter
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.networks import observations
 from seedrl_jax.replay import table_configs
-from seedrl_jax.run import checkpointing, reporting
+from seedrl_jax.run import best as best_lib
+from seedrl_jax.run import callbacks, checkpointing, reporting
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.run import plan as plan_lib
@@ -52,7 +53,7 @@ class System:
     make_streams: parts_lib.MakeStream | None = None,
     line: progress.ProgressLine | None = None,
     coordinator: coordinator_lib.Coordinator | None = None,
-    on_report: Callable[[report.Summary], Any] | None = None,
+    on_report: Callable[[callbacks.Report], Any] | None = None,
   ):
     """Builds the run, or its continuation from what is in `workdir`.
 
@@ -64,7 +65,7 @@ class System:
       make_streams: makes the environments of a stream; None: as configured.
       line: shows the progress; None: on standard output.
       coordinator: of this host with others; None: it is alone.
-      on_report: takes each report's results; returns False to stop the run.
+      on_report: takes each report; returns False to stop the run.
 
     Raises:
       ValueError: in one sentence, if configuration, work directory, hosts and
@@ -127,7 +128,7 @@ class System:
   def _connect(
     self,
     profile_updates: int,
-    on_report: Callable[[report.Summary], Any] | None,
+    on_report: Callable[[callbacks.Report], Any] | None,
   ) -> None:
     config, parts, say = self._config, self.parts, self._line.say
     self._writer = checkpointing.CheckpointWriter(
@@ -152,7 +153,19 @@ class System:
       self._writer,
       profile_updates,
       on_report,
+      self._open_best(),
     )
+
+  def _open_best(self) -> best_lib.BestCheckpoint | None:
+    self._best = None
+    if self._config.checkpoint.keep_best and not self._coordinator.index:
+      if not self._config.num_eval_envs:
+        raise ValueError(
+          '--config.checkpoint.keep_best=True: needs evaluation; give '
+          '--config.num_eval_envs at least 1.'
+        )
+      self._best = best_lib.BestCheckpoint(self._workdir, self._line.say)
+    return self._best
 
   @property
   def waits(self) -> report.Waits | None:
@@ -219,6 +232,8 @@ class System:
     group.run(
       'checkpoint', lambda: self._writer.finish(training_lib.JOIN_SECONDS)
     )
+    if self._best is not None:
+      group.run('best checkpoint', self._best.finish)
     group.run('hosts', coordinator.wait_saved)
     others = list(coordinator.failures)
     summary = self._reporter.summary(self._status(stuck))

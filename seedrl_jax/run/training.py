@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import io
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +12,16 @@ import ml_collections
 
 from seedrl_jax.demonstrations import folder
 from seedrl_jax.envs import base as envs
+from seedrl_jax.evaluation import playing, scoring
 from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.networks import observations
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
-from seedrl_jax.run import checkpointing, reporting
+from seedrl_jax.run import best as best_lib
+from seedrl_jax.run import callbacks, checkpointing, reporting
 from seedrl_jax.run import parts as parts_lib
-from seedrl_jax.runtime import process, progress, report, startup, threads
+from seedrl_jax.runtime import process, progress, startup, threads
 
 # Seconds for threads to end: in all, and before the user is informed.
 JOIN_SECONDS = 600.0
@@ -41,7 +44,8 @@ class Training:
     reporter: reporting.RunReporter,
     writer: checkpointing.CheckpointWriter,
     profile_updates: int,
-    on_report: Callable[[report.Summary], Any] | None = None,
+    on_report: Callable[[callbacks.Report], Any] | None = None,
+    best: best_lib.BestCheckpoint | None = None,
   ):
     """Starts nothing; raises `ValueError` if a processor cannot be had.
 
@@ -58,7 +62,9 @@ class Training:
     self._parts = reporter.counters.parts
     self._writer = writer
     self._profile_updates = profile_updates
-    self._on_report = on_report or (lambda summary: None)
+    self._on_report = on_report
+    self._best = best
+    self._is_save_due = False
     self._seen_updates = 0
     self._starved_looks = 0
     self._is_tracing = False
@@ -183,8 +189,10 @@ class Training:
     if now < self._next_report:
       return False
     self._reporter.write()
+    if self._best is not None:
+      self._best.note(self._reporter.evaluation)
     try:
-      if self._on_report(self._reporter.summary('running')) is False:
+      if self._on_report and self._on_report(self._report()) is False:
         self.interrupted = True
     except (SystemExit, KeyboardInterrupt) as e:
       if self.interrupted and isinstance(e, KeyboardInterrupt):
@@ -195,6 +203,28 @@ class Training:
     self._next_report = now + self._config.log.every_seconds
     return True
 
+  def _report(self) -> callbacks.Report:
+    return callbacks.Report.make(
+      self._reporter.summary('running'),
+      self._reporter.row,
+      stop=self.interrupt,
+      save=lambda: setattr(self, '_is_save_due', True),
+      evaluate=self._evaluate,
+    )
+
+  def _evaluate(self, **options: Any) -> scoring.Evaluation:
+    """Plays with the parameters that act now; see `callbacks.Report`."""
+    parts = self._parts
+    version, params = parts.publisher.latest(parts.topology.inference[0])
+    return scoring.play(
+      playing.Player(parts.agent, params, version),
+      self._config,
+      parts.env_spec,
+      scoring.EvaluationOptions(**options),
+      # The run has the progress line.
+      progress.ProgressLine(io.StringIO()),
+    )
+
   def _learn(self, next_batch: _NextBatch) -> None:
     """Updates until the hosts decide to stop, then stops the threads."""
     learner, config = self._parts.learner, self._config
@@ -203,7 +233,8 @@ class Training:
         item = next_batch()
         if not self._seen_updates:
           startup.ready('first batch')
-        save_due = self._writer.age >= config.checkpoint.every_seconds
+        is_old = self._writer.age >= config.checkpoint.every_seconds
+        save_due = is_old or self._is_save_due
         decision = decide(item is not None, save_due)
         if item is None:
           break
@@ -214,7 +245,10 @@ class Training:
         if not self._seen_updates:
           startup.ready('first update')
         self._trace()
+        if self._best is not None:
+          self._best.save_if_due(learner.state, self._reporter.record)
         if decision.save:
+          self._is_save_due = False
           # In lock step nothing may depend on timing.
           self._writer.save_midway(
             learner.state, self._reporter.record, wait=self._parts.lock_step

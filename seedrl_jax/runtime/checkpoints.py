@@ -127,6 +127,11 @@ class Checkpoints:
     state = jax.tree.unflatten(structure, [arrays[name] for name in expected])
     return newest._replace(state=state)
 
+  def newest_record(self) -> dict[str, Any] | None:
+    """Returns the record of the newest sound checkpoint; None without any."""
+    newest = self._newest_sound(self.steps())
+    return newest and newest.record
+
   def _newest_sound(self, steps: list[int]) -> Checkpoint | None:
     """Returns the last checkpoint that is sound, with its arrays by name."""
     for step in reversed(steps):

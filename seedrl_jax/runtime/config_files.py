@@ -59,6 +59,9 @@ def set_key(config: ml_collections.ConfigDict, key: str, value: Any) -> None:
       section = section[part]
     if name not in section:
       raise KeyError(name)
+    if isinstance(value, float) and section.get_type(name) is int:
+      # 1e5 is a whole number, as people write it.
+      value = int(value) if value.is_integer() else value
     section[name] = value
   except (AttributeError, KeyError, TypeError) as e:
     known = [name for name, _ in settings.leaves(config)]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
-from seedrl_jax.runtime import process
+from seedrl_jax.runtime import process, python_functions
 
 # Most elements of a value, such as layers of a network.
 _MOST = 1000
@@ -226,6 +226,8 @@ def load_function(flag: str, reference: str) -> Callable[..., Any]:
   module, colon, name = reference.partition(':')
   if not (module and colon and name):
     raise ValueError(f'{flag}: must be module:function.')
+  if python_functions.is_given(reference):
+    return python_functions.find(flag, name)
   return find_function(flag, load_module(flag, module), name)
 
 

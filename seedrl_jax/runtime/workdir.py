@@ -60,6 +60,8 @@ class Workdir:
     self.summary_json = self.path / 'summary.json'  # results, at the end
     # A file per checkpoint, named by its update, and its replay's folder.
     self.checkpoints = self.path / 'checkpoints'
+    # The one that was evaluated best, if it is to be kept.
+    self.best = self.path / 'best'
     self.replay = self.path / 'replay'
     self.reverb = self.path / 'reverb'  # log and unfinished checkpoints
     self.actor_socket = self.path / 'actors.sock'  # if no address is given
@@ -136,7 +138,13 @@ class Workdir:
     The directory itself may be a link, unless it is a host's.
     """
     refuse_links(*self._inside, *self.path.glob('*'))
-    folders = [self.checkpoints, self.replay, self.reverb, self.tensorboard]
+    folders = [
+      self.checkpoints,
+      self.best,
+      self.replay,
+      self.reverb,
+      self.tensorboard,
+    ]
     for folder in [*folders, self.profile, self._hosts]:
       refuse_links(*_below(folder))
 

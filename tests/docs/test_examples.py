@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -14,19 +15,19 @@ from tests.docs import pages
 _NOTEBOOKS = sorted((pages.DOCS / 'notebooks').glob('*.ipynb'))
 # Shortens every run. The pages' own code is not changed.
 _SHORT = """
-import seedrl_jax
+import seedrl_jax.api
 
-_make_config = seedrl_jax.make_config
+_whole_config = seedrl_jax.api._whole_config
 
 
-def _short(*arguments, **overrides):
-  config = _make_config(*arguments, **overrides)
+def _short(*arguments):
+  config = _whole_config(*arguments)
   config.total_env_frames = min(config.total_env_frames, 4_000)
   config.log.every_seconds = 0.05
   return config
 
 
-seedrl_jax.make_config = _short
+seedrl_jax.api._whole_config = _short
 """
 
 
@@ -66,6 +67,15 @@ def test_examples_train(tmp_path):
   shutil.copytree(pages.EXAMPLES, tmp_path, dirs_exist_ok=True)
   out = _run((tmp_path / 'train_my_agent.py').read_text(), tmp_path)
   assert 'actions left and right of the goal: [' in out
+
+
+def test_optuna_searches(tmp_path):
+  pytest.importorskip('optuna')
+  code = (pages.EXAMPLES / 'tune_with_optuna.py').read_text()
+  assert 'n_trials=10' in code
+  out = _run(code.replace('n_trials=10', 'n_trials=2'), tmp_path)
+  assert re.search("^best: {'rate': .*, 'entropy': .*} [1-9]", out, re.M)
+  assert (tmp_path / 'runs/optuna/1/summary.json').exists()
 
 
 @pytest.mark.parametrize('page', pages.PAGES, ids=str)

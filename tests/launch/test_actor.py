@@ -158,7 +158,8 @@ def test_a_learner_that_comes_back_gets_its_actors_back(
     actor.wait_for('Looking for the learner')
   summary = runs.summary(tmp_path)
   frames = summary['env_frames'] + 200
-  learner = _learner(tmp_path, f'--config.total_env_frames={frames}')
+  # Without --config it would have its own values.
+  learner = _learner(tmp_path, f'--config.total_env_frames={frames}', _OFTEN)
   learner.wait_for('Resuming from checkpoint')
   assert learner.end()[0] == 0
   assert actor.end() == 0, actor.text

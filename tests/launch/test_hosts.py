@@ -14,6 +14,7 @@ from tests.hosts import ports
 
 _LONG = '--config.total_env_frames=100000000'
 _OFTEN = '--config.checkpoint.every_seconds=0.1'
+_SELDOM = '--config.checkpoint.every_seconds=300'
 _LOCAL = ('--config.env.num_envs=4',)
 _RESUMED = r'Resuming from checkpoint (\d+)'
 _GONE = (
@@ -153,7 +154,7 @@ def test_hosts_that_die_go_on_from_the_checkpoint(tmp_path: pathlib.Path):
     assert hosts[killed].end()[0] == -signal.SIGKILL
   # A signal to either stops both; between, host 0 goes on alone.
   for count, signalled in (2, 0), (1, 0), (2, 1):
-    hosts = _hosts(tmp_path, *_LOCAL, _LONG, count=count)
+    hosts = _hosts(tmp_path, *_LOCAL, _LONG, _SELDOM, count=count)
     updates = int(hosts[0].wait_for(_RESUMED)[1])
     assert updates >= step
     hosts[0].wait_for_updates(updates + 1)

@@ -82,6 +82,12 @@ _CASES = {
       [_WORKDIR, '--wrkdir=x'],
       "Unknown command line flag 'wrkdir'. Did you mean: workdir",
     ),
+    (
+      [_WORKDIR, '--config.batch_size=1.5e0'],
+      '--config.batch_size=1.5e0: invalid literal',
+    ),
+    # A whole number, and too many.
+    ([_WORKDIR, '--config.batch_size=1e9'], 'batch_size=1000000000: give 1 to'),
     ([_WORKDIR, 'surplus'], 'unexpected arguments: surplus'),
     (
       [_WORKDIR, '--config.env.id=Pendulum-v1'],

@@ -90,15 +90,15 @@ def test_the_image_has_the_libraries_of_envpool():
     (
       [],
       [
-        '--config=ROOT/configs/vtrace_cartpole.py',
         '--workdir=ROOT/runs/vtrace_cartpole-20200102-030405',
       ],
     ),
     (['--config', 'a/b.py', '--workdir', 'my w'], []),
     (['--config=a/b.py:x/y'], ['--workdir=ROOT/runs/b-20200102-030405']),
     (
+      # A run that is there has its own configuration.
       ['--workdir=w', '--config.env.id=Pong-v5'],
-      ['--config=ROOT/configs/vtrace_cartpole.py'],
+      [],
     ),
   ],
 )

@@ -135,7 +135,8 @@ def test_kill_and_restart_continues_from_the_last_checkpoint(tmp_path, backend):
   assert not (tmp_path / 'summary.json').exists()
 
   # Less often, so that newer checkpoints do not replace the wanted one.
-  restarted = runs.Program(tmp_path, *flags)
+  seldom = '--config.checkpoint.every_seconds=300'
+  restarted = runs.Program(tmp_path, *flags, seldom)
   step = int(restarted.wait_for(r'Resuming from checkpoint (\d+)')[1])
   assert step > 10 and (tmp_path / 'replay' / str(step)).exists()
   # The first report may come before the first update.

@@ -1,0 +1,154 @@
+"""The configuration of a run that is there already, to go on with it.
+
+A work directory may be a stranger's: reading its configuration runs no code.
+"""
+
+import importlib
+import shlex
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import ml_collections
+
+from seedrl_jax.configs import base as base_config
+from seedrl_jax.envs import trust
+from seedrl_jax.runtime import config_changes, config_files, keys, settings
+from seedrl_jax.runtime import workdir as workdir_lib
+
+# Differences that a message names.
+_MOST_NAMED = 5
+
+
+def read(directory: workdir_lib.Workdir) -> ml_collections.ConfigDict | None:
+  """Returns the configuration of the latest start, locked; None if none began.
+
+  Keys that an earlier release lacked have their defaults. The values of this
+  release's keys have their types, which JSON does not tell.
+
+  Raises:
+    WorkdirError: if it is damaged.
+  """
+  if not directory.config_json.exists():
+    return None
+  saved = directory.read_config(base_config.SAVED)
+  table, is_ours = dict(base_config.KEYS), saved.agent in trust.AGENTS
+  if is_ours:
+    name = f'seedrl_jax.agents.{saved.agent}.keys'
+    table |= importlib.import_module(name).KEYS
+  config = ml_collections.ConfigDict()
+  keys.set_defaults(config, table)
+  sections = [k for k, x in table.items() if getattr(x, 'default', 0) == {}]
+  for key, value in settings.leaves(saved, sections):
+    value = tuple(value) if isinstance(value, (list, tuple)) else value
+    try:
+      if key in table:
+        config_files.set_key(config, key, value)
+      elif not is_ours:
+        _add_key(config, key, value)
+    except ValueError as e:
+      raise workdir_lib.WorkdirError(
+        f'{directory.config_json} is damaged ({e}); put a good one back.'
+      ) from e
+  return config.lock()
+
+
+def _add_key(config: ml_collections.ConfigDict, key: str, value: Any) -> None:
+  """Adds a dotted key, which only an agent of the user's knows."""
+  *sections, last = key.split('.')
+  for section in sections:
+    if section not in config:
+      config[section] = ml_collections.ConfigDict()
+    config = config[section]
+  config[last] = value
+
+
+def check_same(
+  own: ml_collections.ConfigDict,
+  file: ml_collections.ConfigDict,
+  name: str,
+  changed: Collection[str],
+) -> None:
+  """Checks that a configuration's file agrees with the run that it resumes.
+
+  Args:
+    own: the run's configuration.
+    file: that of the file `name`.
+    changed: keys that the user gives anyway.
+
+  Raises:
+    ValueError: if values differ; names them.
+  """
+  a, b = config_changes.flat_config(own), config_changes.flat_config(file)
+  if a['env.factory']:
+    # It is then only the name that the factory's environment reports.
+    changed = {*changed, 'env.id'}
+  keys_of_both = [
+    key
+    for key in sorted(a.keys() & b.keys())
+    if a[key] != b[key]
+    and not any(f'{key}.'.startswith(f'{x}.') for x in changed)
+  ]
+  if not keys_of_both:
+    return
+  texts = [
+    f'{key} is {a[key]} in the run and {b[key]} in the file'
+    for key in keys_of_both[:_MOST_NAMED]
+  ]
+  if more := len(keys_of_both) - len(texts):
+    texts.append(f'{more} more differ')
+  first = keys_of_both[0]
+  raise ValueError(
+    f'--config={name} differs from the run in --workdir: {"; ".join(texts)}. '
+    "Leave --config out to go on with the run's values, and give what shall "
+    f'change by its key (--config.{first}={b[first]}); or start a new run in '
+    'another --workdir.'
+  )
+
+
+def flags_needed(config: Mapping[str, Any]) -> list[str]:
+  """Returns `trust.flags_needed`, and those for writers of metrics."""
+  writers = config.get('log', {}).get('writers', ())
+  return [
+    *trust.flags_needed(config),
+    *(f'{trust.FACTORY_FLAG}={name}' for name in writers if ':' in name),
+  ]
+
+
+def check_trust(
+  config: ml_collections.ConfigDict,
+  allowed: Collection[str],
+  directory: workdir_lib.Workdir,
+  command: str = '',
+) -> None:
+  """Checks that a run's functions may run; a stranger may have named them.
+
+  Args:
+    allowed: flags that allow functions, see `flags_needed`.
+    command: that of the user, for the message.
+
+  Raises:
+    ValueError: if flags are missing; names all of them.
+  """
+  needed = flags_needed(config.to_dict())
+  missing = [flag for flag in needed if flag not in allowed]
+  if missing:
+    names = ', '.join(flag.partition('=')[2] for flag in missing)
+    fix = f'{command} {shlex.join(missing)}'.strip()
+    raise ValueError(
+      f'--workdir={directory.path}: its run asks for {names}, and a work '
+      f'directory of others could so run any code; if you trust it: {fix}'
+    )
+
+
+def part(
+  config: ml_collections.ConfigDict, names: Collection[str]
+) -> dict[str, Any]:
+  """Returns the values of some dotted keys, as nested dicts."""
+  whole, values = config.to_dict(), dict[str, Any]()
+  for name in names:
+    *sections, last = name.split('.')
+    source, target = whole, values
+    for section in sections:
+      source, target = source[section], target.setdefault(section, {})
+    target[last] = source[last]
+  return values

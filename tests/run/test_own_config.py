@@ -1,0 +1,123 @@
+"""Tests for seedrl_jax/run/own_config.py, and resuming from command lines."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from seedrl_jax.run import own_config
+from seedrl_jax.runtime import config_changes, workdir
+from tests import runs
+from tests.configs import test_configs
+
+
+@pytest.fixture(name='folder')
+def folder_fixture(tmp_path):
+  """Returns the work directory of a run of an earlier release."""
+  return shutil.copytree(
+    runs.ROOT / 'tests/data/earlier_release', tmp_path / 'run'
+  )
+
+
+def _set(folder, **values):
+  """Changes keys of a run's config.json; `__` stands for a dot."""
+  path = folder / 'config.json'
+  config = json.loads(path.read_text())
+  for key, value in values.items():
+    *sections, last = key.split('__')
+    section = config
+    for name in sections:
+      section = section[name]
+    section[last] = value
+  path.write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize('name', test_configs.CONFIGS)
+def test_is_what_was_written(name, tmp_path):
+  config = test_configs.CONFIGS[name]()
+  with config.unlocked():
+    config.env.options.sizes = [1, 2]
+  directory = workdir.Workdir(tmp_path)
+  directory.write_config(config)
+  own = own_config.read(directory)
+  assert own.to_dict() == config.to_dict()
+  assert own.env.get_type('frame_skip') is int
+
+
+def test_keeps_the_keys_of_the_users_own_agent(folder):
+  _set(folder, agent='mine', loss={'sizes': [1, 2], 'deep': {'x': 0.5}})
+  own = own_config.read(workdir.Workdir(folder))
+  assert own.loss.to_dict() == {'sizes': (1, 2), 'deep': {'x': 0.5}}
+  _set(folder, env__num_envs=['x'])
+  with pytest.raises(workdir.WorkdirError, match=r'config.json is damaged'):
+    own_config.read(workdir.Workdir(folder))
+
+
+_LONGER = '--config.total_env_frames=800'
+
+
+def test_resumes_with_its_own_values(folder):
+  result = runs.call('train', f'--workdir={folder}', _LONGER)
+  assert result.returncode == 0, result.stderr
+  first = result.stdout.splitlines()[0]
+  assert 'total_env_frames: 400 -> 800' in first
+  # New keys are no changes of the user's.
+  own = own_config.read(workdir.Workdir(folder))
+  assert own.network.lstm_size == 4 and own.total_env_frames == 800
+
+
+@pytest.mark.parametrize(
+  ('values', 'flags', 'words'),
+  [
+    (
+      {'loss__discount': 0.5},
+      ['--config={folder}/file.py'],
+      r'--config=.*/file.py differs from the run in --workdir: loss.discount '
+      r'is 0.5 in the run and 0.99 in the file. Leave --config out .*'
+      r'\(--config.loss.discount=0.99\)',
+    ),
+    (
+      {'env__factory': 'a:b', 'log__writers': ['csv', 'c:d']},
+      ['--config.seed=3'],
+      r'asks for a:b, c:d, .*: seedrl train --workdir=\S+ '
+      r'--config.seed=3 --config.total_env_frames=800 --allow_factory=a:b '
+      r'--allow_factory=c:d$',
+    ),
+    (
+      {'env__factory': 'nothing:b', 'log__writers': ['csv', 'c:d']},
+      ['--config.env.factory=nothing:b', '--allow_factory=c:d'],
+      'no module nothing',
+    ),
+    ({'agent': 7}, [], 'config.json is damaged'),
+  ],
+)
+def test_refuses(folder, values, flags, words):
+  _set(folder, **values)
+  (folder / 'file.py').write_text(
+    'from tests import runs\n'
+    "def get_config(): return runs.tiny(env__id='CartPole-v1', "
+    'network__lstm_size=4, replay__patience=60.0)\n'
+  )
+  flags = [flag.format(folder=folder) for flag in flags]
+  refusal = runs.refusal('train', f'--workdir={folder}', *flags, _LONGER)
+  assert re.search(words, refusal), refusal
+
+
+def test_a_run_without_checkpoints_may_begin_anew(folder):
+  shutil.rmtree(folder / 'checkpoints')
+  _set(folder, agent='nothing', env__factory='a:b')
+  # There is nothing to lose.
+  flags = '--config=vtrace_cartpole', '--config.seed=2', '--only_check_args'
+  assert runs.call('train', f'--workdir={folder}', *flags).returncode == 0
+  sentence = runs.refusal('train', f'--workdir={folder}')
+  assert '--allow_factory=nothing:make_agent' in sentence
+
+
+def test_the_table_names_what_is_fixed():
+  text = (runs.ROOT / 'docs/runs.md').read_text()
+  rows = re.findall(r'^\| (`.*) \| fixed', text, re.M)
+  names = {f'{name}.' for row in rows for name in re.findall('`(.*?)`', row)}
+  fixed = {*config_changes._FIXED} - {'network.'} | {'network.*.'}
+  free = {f'{name}.' for name in config_changes._FREE}
+  assert names == fixed | free
