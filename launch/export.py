@@ -12,7 +12,7 @@ import pathlib
 
 from absl import flags
 
-from seedrl_jax.launch import allow_flags, play_flags, program
+from seedrl_jax.launch import allow_flags, program
 from seedrl_jax.runtime import file_io, workdir
 
 flags.adopt_module_key_flags(allow_flags)
@@ -22,7 +22,7 @@ _OUT = flags.DEFINE_string(
   'out', '', 'Folder to write to; by default `export` in --workdir.'
 )
 _CHECKPOINT = flags.DEFINE(
-  play_flags.CheckpointParser(),
+  program.CheckpointParser(),
   'checkpoint',
   None,
   "Number of the checkpoint, or 'best'; the newest by default.",

@@ -6,18 +6,11 @@ from typing import Any
 from absl import flags
 
 from seedrl_jax.envs import registry
-from seedrl_jax.launch import allow_flags
+from seedrl_jax.launch import allow_flags, program
 from seedrl_jax.runtime import process, progress, settings
 
 # Errors whose message suffices for the user.
 ERRORS = (OSError, ValueError, registry.MissingLibraryError)
-
-
-class CheckpointParser(flags.ArgumentParser):
-  """Parses the number of a checkpoint, or 'best'."""
-
-  def parse(self, argument: Any) -> int | str:
-    return argument if argument == 'best' else int(argument)
 
 
 _EPISODES = flags.DEFINE_integer('episodes', 20, 'Episodes to play.', 1)
@@ -31,7 +24,7 @@ _NUM_ENVS = flags.DEFINE_integer(
   'num_envs', 0, 'Environments side by side; 0: up to 10.', 0
 )
 _CHECKPOINT = flags.DEFINE(
-  CheckpointParser(),
+  program.CheckpointParser(),
   'checkpoint',
   None,
   "Number of the checkpoint, or 'best'; the newest by default.",

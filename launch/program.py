@@ -33,6 +33,13 @@ def _whole_number(parser: flags.IntegerParser, argument: Any) -> int:
 flags.IntegerParser.convert = _whole_number  # type: ignore[assignment]
 
 
+class CheckpointParser(flags.ArgumentParser):
+  """Parses the number of a checkpoint, or 'best'."""
+
+  def parse(self, argument: Any) -> int | str:
+    return argument if argument == 'best' else int(argument)
+
+
 def parse_flags(argv: list[str]) -> list[str]:
   """Parses the command line; exits with a message if it is wrong."""
   try:

@@ -23,7 +23,7 @@ from absl import flags
 
 from seedrl_jax import types
 from seedrl_jax.launch import allow_flags, config_flag, program
-from seedrl_jax.run import own_config
+from seedrl_jax.run import saved_config
 from seedrl_jax.runtime import file_io, process, startup, workdir
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _run_config(argv: Sequence[str]) -> types.Config | None:
     directory.checkpoints
   ):
     return None
-  return own_config.read(directory)
+  return saved_config.read(directory)
 
 
 def _check_resume(arguments: Sequence[str], run_config: types.Config) -> None:
@@ -144,16 +144,16 @@ def _check_resume(arguments: Sequence[str], run_config: types.Config) -> None:
   """
   name, changed = config_flag.path_of(arguments), config_flag.overrides()
   # What the user names may run.
-  sources = [own_config.part(CONFIG.value, changed)]
+  sources = [saved_config.part(CONFIG.value, changed)]
   if name:
     file = config_flag.load(arguments)
-    own_config.check_same(run_config, file, name, changed)
+    saved_config.check_same(run_config, file, name, changed)
     sources.append(file.to_dict())
   allowed = {*allow_flags.allowed()}
-  allowed.update(flag for x in sources for flag in own_config.flags_needed(x))
+  allowed.update(flag for x in sources for flag in saved_config.flags_needed(x))
   command = shlex.join(['seedrl', program.NAME, *arguments])
   directory = workdir.Workdir(WORKDIR.value)
-  own_config.check_trust(CONFIG.value, allowed, directory, command)
+  saved_config.check_trust(CONFIG.value, allowed, directory, command)
 
 
 def main(

@@ -146,22 +146,22 @@ def _whole_config(
     return _override(config, overrides)
   if isinstance(config, str) and not has_checkpoints:
     return make_config(config, **overrides)
-  from seedrl_jax.run import own_config
+  from seedrl_jax.run import saved_config
 
-  own = own_config.read(directory)
-  if own is None:
+  saved = saved_config.read(directory)
+  if saved is None:
     # Says that there is none.
     directory.read_config()
     raise AssertionError
   names = [key.replace('__', '.') for key in overrides]
-  whole = _override(own, overrides)
+  whole = _override(saved, overrides)
   permissions = _flags(allowed)
-  permissions += own_config.flags_needed(own_config.part(whole, names))
+  permissions += saved_config.flags_needed(saved_config.part(whole, names))
   if config is not None:
     file = config_files.load(config)
-    own_config.check_same(own, file, config, names)
-    permissions += own_config.flags_needed(file.to_dict())
-  own_config.check_trust(whole, permissions, directory)
+    saved_config.check_same(saved, file, config, names)
+    permissions += saved_config.flags_needed(file.to_dict())
+  saved_config.check_trust(whole, permissions, directory)
   return whole
 
 

@@ -323,9 +323,10 @@ class Program:
     *flags: str,
     script: str = 'train.py',
     omit: Collection[str] = (),
-    config: str = 'base',
+    config: str | None = 'base',
     **environment: str,
   ):
+    """Starts it; without `config` it goes on with the run's own."""
     self._workdir = workdir
     tiny_flags = [
       f'--config.{k}={v}' for k, v in _TINY.items() if k not in omit
@@ -334,7 +335,7 @@ class Program:
       [
         sys.executable,
         ROOT / 'launch' / script,
-        f'--config={ROOT}/configs/{config}.py',
+        *([f'--config={ROOT}/configs/{config}.py'] if config else []),
         f'--workdir={workdir}',
         *tiny_flags,
         '--config.log.every_seconds=0.05',

@@ -84,6 +84,8 @@ def test_two_actors_train_to_the_end(tmp_path: pathlib.Path):
   program = runs.Program(
     tmp_path,
     *('--config.env.id=CartPole-v1', f'--config.total_env_frames={frames}'),
+    '--config.actors.max_envs=0',
+    config=None,
   )
   program.wait_for('Resuming from checkpoint')
   assert program.end() == (0, '')

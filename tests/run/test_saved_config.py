@@ -1,4 +1,4 @@
-"""Tests for seedrl_jax/run/own_config.py, and resuming from command lines."""
+"""Tests for seedrl_jax/run/saved_config.py, and resuming from command lines."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from seedrl_jax.run import own_config
+from seedrl_jax.run import saved_config
 from seedrl_jax.runtime import config_changes, workdir
 from tests import runs
 from tests.configs import test_configs
@@ -40,18 +40,18 @@ def test_is_what_was_written(name, tmp_path):
     config.env.options.sizes = [1, 2]
   directory = workdir.Workdir(tmp_path)
   directory.write_config(config)
-  own = own_config.read(directory)
-  assert own.to_dict() == config.to_dict()
-  assert own.env.get_type('frame_skip') is int
+  saved = saved_config.read(directory)
+  assert saved.to_dict() == config.to_dict()
+  assert saved.env.get_type('frame_skip') is int
 
 
 def test_keeps_the_keys_of_the_users_own_agent(folder):
   _set(folder, agent='mine', loss={'sizes': [1, 2], 'deep': {'x': 0.5}})
-  own = own_config.read(workdir.Workdir(folder))
-  assert own.loss.to_dict() == {'sizes': (1, 2), 'deep': {'x': 0.5}}
+  saved = saved_config.read(workdir.Workdir(folder))
+  assert saved.loss.to_dict() == {'sizes': (1, 2), 'deep': {'x': 0.5}}
   _set(folder, env__num_envs=['x'])
   with pytest.raises(workdir.WorkdirError, match=r'config.json is damaged'):
-    own_config.read(workdir.Workdir(folder))
+    saved_config.read(workdir.Workdir(folder))
 
 
 _LONGER = '--config.total_env_frames=800'
@@ -63,8 +63,8 @@ def test_resumes_with_its_own_values(folder):
   first = result.stdout.splitlines()[0]
   assert 'total_env_frames: 400 -> 800' in first
   # New keys are no changes of the user's.
-  own = own_config.read(workdir.Workdir(folder))
-  assert own.network.lstm_size == 4 and own.total_env_frames == 800
+  saved = saved_config.read(workdir.Workdir(folder))
+  assert saved.network.lstm_size == 4 and saved.total_env_frames == 800
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def _add_key(config: ml_collections.ConfigDict, key: str, value: Any) -> None:
 
 
 def check_same(
-  own: ml_collections.ConfigDict,
+  saved: ml_collections.ConfigDict,
   file: ml_collections.ConfigDict,
   name: str,
   changed: Collection[str],
@@ -71,14 +71,14 @@ def check_same(
   """Checks that a configuration's file agrees with the run that it resumes.
 
   Args:
-    own: the run's configuration.
+    saved: the run's configuration.
     file: that of the file `name`.
     changed: keys that the user gives anyway.
 
   Raises:
     ValueError: if values differ; names them.
   """
-  a, b = config_changes.flat_config(own), config_changes.flat_config(file)
+  a, b = config_changes.flat_config(saved), config_changes.flat_config(file)
   if a['env.factory']:
     # It is then only the name that the factory's environment reports.
     changed = {*changed, 'env.id'}
