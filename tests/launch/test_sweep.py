@@ -109,7 +109,7 @@ for i in range(first, last + 1):
   env = {**os.environ, 'SLURM_ARRAY_TASK_ID': str(i)}
   subprocess.run(['sh', '-c', script], env=env, check=True)
 """
-_PYTHON = """#!PYTHON
+_SEEDRL = """#!PYTHON
 import json, sys
 
 print(json.dumps(sys.argv[1:]))
@@ -120,7 +120,7 @@ def test_the_documented_job_array_does_each_run_once(tmp_path):
   page = (runs.ROOT / 'docs/reports.md').read_text()
   (command,) = re.findall(r'```bash\n(sbatch .*?)```', page, re.S)
   stand_ins.add_program(tmp_path / 'bin', 'sbatch', _SBATCH)
-  stand_ins.add_program(tmp_path, '.venv/bin/python', _PYTHON)
+  stand_ins.add_program(tmp_path, '.venv/bin/seedrl', _SEEDRL)
   result = subprocess.run(
     ['bash', '-c', command],
     env={'PATH': f'{tmp_path}/bin:/usr/bin:/bin'},
@@ -131,6 +131,6 @@ def test_the_documented_job_array_does_each_run_once(tmp_path):
   )
   assert result.returncode == 0, result.stderr
   calls = [json.loads(line) for line in result.stdout.splitlines()]
-  assert {call.pop(0) for call in calls} == {'launch/sweep.py'}
+  assert {call.pop(0) for call in calls} == {'sweep'}
   indices = [call.pop() for call in calls]
   assert indices == [f'--index={i}' for i in range(len(_commands(*calls[0])))]

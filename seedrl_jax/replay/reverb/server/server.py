@@ -263,8 +263,10 @@ class ReverbServer(contextlib.AbstractContextManager):
       how = f'was ended by {signal.Signals(-code).name}'
     else:
       how = f'ended with exit code {code}'
-    log = self.log_path
-    text = log.read_text(errors='replace') if log.exists() else ''
+    log, text = self.log_path, ''
+    # Another thread may close the server, which removes the log.
+    with contextlib.suppress(FileNotFoundError):
+      text = log.read_text(errors='replace')
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return ServerFailed(
       f'The Reverb server at {self.address} (process {process.pid}) {what}: it '
