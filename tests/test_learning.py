@@ -231,6 +231,33 @@ def test_ppo_presses_and_aims_at_once(tmp_path, seed):
 
 @pytest.mark.slow
 @_SEEDS
+@pytest.mark.parametrize('make', [ppo_cartpole, vtrace_cartpole])
+@pytest.mark.parametrize('scale', [1e-3, 1e3])
+def test_popart_learns_from_rewards_of_any_scale(tmp_path, make, scale, seed):
+  def train(popart):
+    config = make.get_config()
+    config.env.factory = 'tests.envs.scaled:make'
+    config.env.factory_kwargs.scale = scale
+    config.network.popart = popart
+    if 'reward_scale' in config.loss:
+      config.loss.reward_scale = 1.0
+    frames = min(config.total_env_frames, 1_000_000)
+    score = _train(
+      config,
+      tmp_path / str(popart),
+      seed,
+      total_env_frames=frames,
+      optimizer__decay_frames=frames,
+    )
+    return score / scale
+
+  assert train(popart=True) > 450
+  if scale > 1:
+    assert train(popart=False) < 400
+
+
+@pytest.mark.slow
+@_SEEDS
 def test_only_demonstrations_open_the_lock(tmp_path, seed):
   demos = tmp_path / 'demos'
   options = recording.RecordingOptions(

@@ -15,7 +15,7 @@ import optax
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
-from seedrl_jax.networks import pixels
+from seedrl_jax.networks import pixels, popart
 
 
 class LossOutput(NamedTuple):
@@ -26,11 +26,13 @@ class LossOutput(NamedTuple):
     valid_share: share of valid transitions in a loss to which the others add 0.
       The trainer divides loss and gradient by its mean over pieces and devices:
       a mean over all becomes one over valid transitions.
+    returns: of the value head, for PopArt; like the loss not yet divided.
   """
 
   metrics: Mapping[str, jax.Array]
   priorities: jax.Array | None = None
   valid_share: jax.Array | float = 1.0
+  returns: popart.Moments = popart.NONE
 
 
 # Maps (params, target_params, batch, key, `TrainState.progress`) to the batch's
@@ -60,6 +62,7 @@ class _Total(NamedTuple):
   gradient: base.Params
   valid_share: jax.Array
   moments: pixels.NamedMoments
+  returns: popart.Moments
 
 
 # A micro-batch, or a device's whole share, with its key.
@@ -79,6 +82,7 @@ class Trainer:
       used for metrics.
     project: maps updated params to the nearest allowed ones.
     moments: of the normalised pixels of an observation `[T, B, ...]`.
+    absorb_returns: adds a batch's returns to PopArt's statistics; None without.
     micro_batches: equal pieces of a device's share, processed one by one to
       save memory.
     keeps_progress: whether the state has the run's progress, as for a schedule
@@ -93,6 +97,9 @@ class Trainer:
   clip_norm: float = 0.0
   project: Callable[[base.Params], base.Params] = lambda params: params
   moments: Callable[[types.Nest], pixels.NamedMoments] = lambda observation: {}
+  absorb_returns: (
+    Callable[[base.Params, popart.Moments], base.Params] | None
+  ) = None
   micro_batches: int = 1
   keeps_progress: bool = False
 
@@ -174,6 +181,7 @@ class Trainer:
       grads,
       jnp.float32(output.valid_share),
       self.moments(batch.unroll.steps.observation),
+      jax.tree.map(jnp.float32, output.returns),
     )
     return total, output.priorities
 
@@ -186,13 +194,17 @@ class Trainer:
   ) -> tuple[TrainState, base.UpdateOutput]:
     total = jax.tree.map(lambda x: x / self.micro_batches, total)
     total = base.mean_over_devices(total)
-    loss, grads = of_valid(total.valid_share, (total.loss, total.gradient))
+    loss, grads, returns = of_valid(
+      total.valid_share, (total.loss, total.gradient, total.returns)
+    )
     learning_rate = self.learning_rate(progress)
     params, opt_state, scalars = apply_gradient(
       self.optimizer, learning_rate, grads, state, self.clip_norm
     )
     scalars |= {'total': loss, 'learning_rate': learning_rate}
     params = pixels.absorb(self.project(params), total.moments)
+    if self.absorb_returns is not None:
+      params = self.absorb_returns(params, returns)
     step = state.step + 1
     target_params = state.target_params
     if self.target_update_period:

@@ -28,7 +28,7 @@ _PROGRESS_SECONDS = 1.0
 # Keys that runs of earlier releases lack.
 _SINCE_THEN = (
   *('network.categories', 'network.use_action_mask'),
-  *('env.action_mask', 'env.compiled'),
+  *('network.popart', 'env.action_mask', 'env.compiled'),
 )
 # Keys that acting depends on, except the agent's.
 _NEEDED = {
@@ -215,9 +215,10 @@ def read_config(
     config.env.factory = factory
     allowed = {*allowed, f'{trust.FACTORY_FLAG}={factory}'}
   trust.check(config.to_dict(), allowed, f'{flag}={directory.path}')
-  agent_keys = agents.allowed(config) or {}
+  table = agents.allowed(config) or {}
+  agent_keys = {k: x for k, x in table.items() if k not in _SINCE_THEN}
   try:
-    settings.check(config, _NEEDED | dict(agent_keys), complete=False)
+    settings.check(config, _NEEDED | agent_keys, complete=False)
   except ValueError as e:
     raise ValueError(f'{directory.config_json}: {e}') from e
   return config

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from seedrl_jax import types
-from seedrl_jax.networks import action_masks, distributions, health
+from seedrl_jax.networks import action_masks, distributions, health, popart
 from seedrl_jax.networks import network as network_lib
 
 
@@ -41,14 +41,20 @@ class PolicyHead(nn.Module):
 
 
 class BaselineHead(nn.Module):
-  """Linear estimate of the return."""
+  """Linear estimate of the return, or with PopArt of the normalised return."""
+
+  popart: bool = False
 
   @nn.compact
   def __call__(self, features: jax.Array) -> jax.Array:
     """Maps features `[..., F]` to a float32 baseline `[...]`."""
-    init = nn.initializers.orthogonal(1.0)
+    # The first returns bootstrap from values, and must show their scale.
+    zeros = nn.initializers.zeros
+    init = zeros if self.popart else nn.initializers.orthogonal(1.0)
     dense = nn.Dense(1, dtype=jnp.float32, kernel_init=init)
     value = jnp.squeeze(dense(features), axis=-1)
+    if self.popart:
+      value = popart.unnormalize(value)
     health.sow_value(self, value)
     return value
 
@@ -109,6 +115,7 @@ class ActorCritic(nn.Module):
   distribution: distributions.Distribution
   separate: bool = False  # the baseline has a network of its own
   free_deviation: bool = False  # no state changes deviations
+  popart: bool = False  # see `popart`
 
   def initial_core(self, batch: int) -> types.Nest:
     """Returns the core state of `batch` environments before any step."""
@@ -131,7 +138,7 @@ class ActorCritic(nn.Module):
       baseline_features = features
     num_free = self.distribution.num_deviations if self.free_deviation else 0
     head = PolicyHead(self.distribution.num_params, num_free, name='policy')
-    baseline = BaselineHead(name='baseline')(baseline_features)
+    baseline = BaselineHead(self.popart, name='baseline')(baseline_features)
     policy = action_masks.apply(head(features), self.network.legal(inputs))
     return ActorCriticOutput(policy, baseline), core
 

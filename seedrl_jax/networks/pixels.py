@@ -120,11 +120,11 @@ def _merge(old: dict[str, jax.Array], new: Moments) -> dict[str, jax.Array]:
 
 
 def trained(params: types.Nest) -> types.Nest:
-  """Returns `params` without the `Statistics`."""
+  """Returns `params` without these `Statistics` and those of PopArt."""
   if not isinstance(params, dict):
     return params
   return {
     key: trained(value)
     for key, value in params.items()
-    if not key.startswith(_PREFIX)
+    if not key.startswith((_PREFIX, 'popart'))
   }

@@ -81,11 +81,12 @@ class AsynchronousWorkers(coordinator.Coordinator):
     if self._worker_info is None:
       if self._num_models:
         self._check_models(config)
-      if config.network.normalize_pixels:
-        raise ValueError(
-          '--config.network.normalize_pixels=True: asynchronous workers share '
-          'gradients but no statistics; give False.'
-        )
+      for key in 'normalize_pixels', 'popart':
+        if config.network.get(key, False):
+          raise ValueError(
+            f'--config.network.{key}=True: asynchronous workers share '
+            'gradients but no statistics; give False.'
+          )
       return
     first, local = self._worker_info['config'], _flat(config)
     for key in sorted(first.keys() | local.keys()):

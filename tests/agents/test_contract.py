@@ -31,7 +31,9 @@ _LSTM = {'network.lstm_size': 4}
 _CASES = {
   'vtrace': (base_config, {'loss.target_entropy': 0.5}),
   'vtrace_lstm': (base_config, _LSTM),
+  'vtrace_popart': (base_config, {'network.popart': True}),
   'ppo': (ppo_cartpole, {'normalization.observations': True}),
+  'ppo_popart': (ppo_cartpole, {'network.popart': True}),
   'ppo_lstm': (
     ppo_cartpole,
     {**_LSTM, 'loss.normalize_advantages': 'minibatch'},

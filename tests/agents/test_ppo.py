@@ -1,6 +1,7 @@
 """Tests PPO: advantages and loss against the papers, and its update."""
 
 import contextlib
+import copy
 import functools
 
 import chex
@@ -116,11 +117,14 @@ def _train(agent, num_devices=1):
     {'lambda_': 0.5, 'clip': 0.05, 'discount': 0.8, 'entropy_cost': 0.1},
     {'lambda_': 1.0, 'value_clip': 0.3, 'baseline_cost': 2.0},
     {'normalize_advantages': 'no', 'lambda_': 0.0},
+    {'value_clip': 0.3, 'deviation': 3.0},
   ],
 )
 def test_equals_the_papers_sums(kind, changes):
   config, rng = _config().loss, np.random.default_rng(3)
-  config.update(changes)
+  # Of PopArt, in whose units values are.
+  deviation = changes.get('deviation', 1.0)
+  config.update({k: x for k, x in changes.items() if k != 'deviation'})
   steps = _steps(rng, kind)
   old_values = rng.normal(size=(_LENGTH + 1, _BATCH)).astype(np.float32)
   shape = (_LENGTH, _BATCH)
@@ -133,7 +137,12 @@ def test_equals_the_papers_sums(kind, changes):
     'continuous': ppo_reference.gaussian,
     'discrete': ppo_reference.categorical,
   }[kind]
-  expected = ppo_reference.ppo(config, formula, *outputs, old_values, steps)
+  scaled_config = copy.deepcopy(config)
+  scaled_config.baseline_cost /= deviation**2
+  scaled_config.value_clip *= deviation
+  expected = ppo_reference.ppo(
+    scaled_config, formula, *outputs, old_values, steps
+  )
 
   def loss(outputs, steps):
     made = transitions.from_steps(steps, discount=config.discount)
@@ -146,7 +155,9 @@ def test_equals_the_papers_sums(kind, changes):
     acted = jax.tree.map(lambda x: x[:-1], steps.agent_output)
     samples = loss_lib.Samples(weight, *acted, old_values[:-1], target, scaled)
     distribution = distributions.make(_SPECS[kind])
-    value, metrics = loss_lib.ppo_loss(config, distribution, outputs, samples)
+    value, metrics = loss_lib.ppo_loss(
+      config, distribution, outputs, samples, deviation
+    )
     return value, advantage, target, metrics
 
   *found, metrics = jax.tree.map(
@@ -200,7 +211,7 @@ def test_first_step_on_fresh_data_is_the_policy_gradient(changes):
   ppo = agent.update.__self__
 
   def gradients(state):
-    data, _ = ppo.prepare(state, state.returns, steps, core.network)
+    _, data, _ = ppo.prepare(state, state.returns, steps, core.network)
     (_, metrics), found = jax.value_and_grad(ppo.loss, has_aux=True)(
       state.params, data
     )

@@ -16,7 +16,7 @@ from seedrl_jax.agents.vtrace import agent as agent_lib
 from seedrl_jax.agents.vtrace import loss as loss_lib
 from seedrl_jax.configs import a2c_atari, a2c_cartpole
 from seedrl_jax.configs import base as base_config
-from seedrl_jax.networks import distributions, heads
+from seedrl_jax.networks import distributions, heads, popart
 from seedrl_jax.networks import network as network_lib
 from tests.agents import sequences, vtrace_reference
 from tests.networks import parameters
@@ -89,6 +89,35 @@ def test_equals_the_papers_sums(changes):
   targets = _targets(config, made, np.float32(expected.rho), outputs.baseline)
   chex.assert_trees_all_close(
     tuple(targets), expected[1:3], rtol=1e-5, atol=1e-5
+  )
+
+
+def test_popart_scales_advantages_and_errors():
+  config, deviation = _loss_config(kl_cost=0.3), 5.0
+  outputs, steps = _sequence()
+  statistics = popart.Moments(np.float32(3.0), np.float32(deviation**2))
+  gradient = jax.value_and_grad(loss_lib.vtrace_loss, argnums=2, has_aux=True)
+  (loss, metrics), slope = gradient(
+    config, _DISTRIBUTION, outputs, steps, np.float32(0.02), statistics
+  )
+  # The loss of rewards and values in these units.
+  scaled = _loss_config(kl_cost=0.3, reward_scale=1 / deviation)
+  arrays = outputs.policy, outputs.baseline / deviation, steps, 0.02
+  np.testing.assert_allclose(
+    loss, vtrace_reference.vtrace(scaled, *arrays).loss, rtol=1e-5
+  )
+  expected = vtrace_reference.vtrace(config, *outputs, steps, 0.02)
+  valid = steps.step_type[1:] != types.StepType.FIRST
+  errors = np.where(valid, outputs.baseline[:-1] - expected.value, 0.0)
+  np.testing.assert_allclose(
+    slope.baseline[:-1],
+    config.baseline_cost * errors / deviation**2 / valid.size,
+    rtol=1e-4,
+    atol=1e-7,
+  )
+  found = metrics['returns'].mean / np.mean(valid)
+  np.testing.assert_allclose(
+    found, expected.value[valid].mean() - 3.0, rtol=1e-4
   )
 
 

@@ -9,10 +9,16 @@ import jax.numpy as jnp
 import optax
 
 from seedrl_jax import types
-from seedrl_jax.agents import base, minibatches, normalization, sgd
+from seedrl_jax.agents import (
+  base,
+  minibatches,
+  normalization,
+  popart_config,
+  sgd,
+)
 from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.ppo import loss as loss_lib
-from seedrl_jax.networks import distributions, heads, health, pixels
+from seedrl_jax.networks import distributions, heads, health, pixels, popart
 from seedrl_jax.networks import network as network_lib
 
 
@@ -77,6 +83,7 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
     distribution,
     network.separate_baseline,
     network.free_deviation,
+    popart_config.is_used(config),
   )
   ppo = PPO(config, env_spec, distribution, module)
   return base.Agent(
@@ -189,11 +196,13 @@ class PPO:
     returns = normalization.merge_returns(
       state.returns, steps, core.discounted_return, self.config.loss.discount
     )
-    data, metrics = self.prepare(state, returns, steps, core.network)
+    old_params, data, metrics = self.prepare(
+      state, returns, steps, core.network
+    )
     rate = sgd.learning_rate(self.config)(progress)
     training, output = minibatches.run(
       functools.partial(self._step, data, rate),
-      _Training(state.params, state.opt_state, jnp.zeros((), bool)),
+      _Training(old_params, state.opt_state, jnp.zeros((), bool)),
       key,
       size=len(data.samples.weight),
       epochs=self.config.epochs,
@@ -205,9 +214,9 @@ class PPO:
     observations = state.observations
     if observations:
       observations = normalization.merge_observations(observations, steps)
-    change = jax.tree.map(jnp.subtract, training.params, state.params)
+    change = jax.tree.map(jnp.subtract, training.params, old_params)
     metrics |= {**output.metrics, 'learning_rate': rate}
-    metrics |= sgd.update_metrics(change, state.params)
+    metrics |= sgd.update_metrics(change, old_params)
     # An infinite observation spoils the statistics, which only the next
     # updates would show.
     checked = jax.tree.leaves((metrics, observations, returns))
@@ -223,8 +232,11 @@ class PPO:
     returns: normalization.Statistics,
     steps: types.Steps,
     core: types.Nest,
-  ) -> tuple[Data, dict[str, jax.Array]]:
-    """Returns a batch's pieces, and metrics before its first minibatch."""
+  ) -> tuple[base.Params, Data, dict[str, jax.Array]]:
+    """Returns parameters, a batch's pieces and metrics before its minibatches.
+
+    PopArt's statistics take the batch's returns once, and before it is used.
+    """
     inputs = self._normalize(state.observations, types.agent_input(steps))
     outputs, _ = self.module.apply({'params': state.params}, inputs, core)
     values = outputs.baseline
@@ -244,6 +256,14 @@ class PPO:
       target=values[:-1] + advantage,
       advantage=advantage,
     )
+    params = state.params
+    if self.module.popart:
+      batch_returns = popart.batch_moments(
+        popart.moments(params), samples.target, weight
+      )
+      params = popart.absorb(params, base.mean_over_devices(batch_returns))
+      advantage /= popart.moments(params).deviation
+      samples = samples._replace(advantage=advantage)
     metrics = loss_lib.value_metrics(samples)
     metrics['masked_share'] = 1.0 - share
     if self.config.loss.normalize_advantages == 'batch':
@@ -252,7 +272,7 @@ class PPO:
     inputs = jax.tree.map(lambda x: x[:-1], inputs)
     cut = functools.partial(_cut, whole=bool(jax.tree.leaves(core)))
     inputs, samples = jax.tree.map(cut, (inputs, samples))
-    return Data(inputs, samples, core), metrics
+    return params, Data(inputs, samples, core), metrics
 
   def _transitions(
     self, steps: types.Steps, returns: normalization.Statistics
@@ -304,7 +324,11 @@ class PPO:
     )
     outputs, _ = self.module.apply({'params': params}, inputs, data.core)
     return loss_lib.ppo_loss(
-      self.config.loss, self.distribution, outputs, samples
+      self.config.loss,
+      self.distribution,
+      outputs,
+      samples,
+      popart.moments(params).deviation,
     )
 
 

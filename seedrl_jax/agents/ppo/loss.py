@@ -85,8 +85,11 @@ def ppo_loss(
   distribution: distributions.Distribution,
   outputs: heads.ActorCriticOutput,
   samples: Samples,
+  deviation: jax.Array | float = 1.0,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
   """Computes the clipped objective (equations 7 and 9) of `config.loss`.
+
+  Errors of values are in units of PopArt's `deviation`.
 
   Returns:
     the weighted mean over samples, which is the mean of equal pieces' losses,
@@ -104,7 +107,8 @@ def ppo_loss(
   policy_loss = -mean(
     jnp.minimum(ratio * samples.advantage, clipped * samples.advantage)
   )
-  baseline_loss = mean(_value_loss(config, outputs.baseline, samples))
+  values = _value_loss(config, outputs.baseline, samples, deviation)
+  baseline_loss = mean(values)
   entropy = mean(distribution.entropy(outputs.policy))
   loss = (
     policy_loss
@@ -126,16 +130,19 @@ def ppo_loss(
 
 
 def _value_loss(
-  config: types.Config, value: jax.Array, samples: Samples
+  config: types.Config,
+  value: jax.Array,
+  samples: Samples,
+  deviation: jax.Array | float,
 ) -> jax.Array:
-  """Returns half the squared errors.
+  """Returns half the squared errors, in units of `deviation`.
 
   With `value_clip`, a value gains nothing from going further than that from
   where it was before the update.
   """
-  error = jnp.square(samples.target - value)
+  error = jnp.square((samples.target - value) / deviation)
   if clip := config.value_clip:
-    change = jnp.clip(value - samples.value, -clip, clip)
-    clipped = jnp.square(samples.target - samples.value - change)
-    error = jnp.maximum(error, clipped)
+    change = jnp.clip((value - samples.value) / deviation, -clip, clip)
+    before = (samples.target - samples.value) / deviation
+    error = jnp.maximum(error, jnp.square(before - change))
   return 0.5 * error

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from seedrl_jax import types
-from seedrl_jax.agents import base, sgd
+from seedrl_jax.agents import base, popart_config, sgd
 from seedrl_jax.agents.vtrace import loss as loss_lib
-from seedrl_jax.networks import distributions, heads, health
+from seedrl_jax.networks import distributions, heads, health, popart
 from seedrl_jax.networks import network as network_lib
 
 # Least standard deviation of a continuous part of an action, half the distance
@@ -29,13 +29,17 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
   """Makes the agent; raises ValueError if a config value does not fit."""
   network = network_lib.make_network(config.network, env_spec)
   distribution = distributions.make(env_spec.action, _MIN_DEVIATION)
-  module = heads.ActorCritic(network, distribution, free_deviation=True)
+  has_popart = popart_config.is_used(config)
+  module = heads.ActorCritic(
+    network, distribution, free_deviation=True, popart=has_popart
+  )
   init_network = network_lib.make_init(module, network, env_spec)
   trainer = sgd.make_trainer(
     config,
     make_loss(config, module),
     project=functools.partial(loss_lib.project, config.loss),
     moments=network.pixel_moments,
+    absorb_returns=_absorb if has_popart else None,
   )
 
   def init(key: jax.Array) -> sgd.TrainState:
@@ -55,6 +59,10 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
     trainer=trainer,
     measure=health.make_measure(module),
   )
+
+
+def _absorb(params: base.Params, returns: popart.Moments) -> base.Params:
+  return {**params, 'network': popart.absorb(params['network'], returns)}
 
 
 def _choose(
@@ -105,9 +113,17 @@ def make_loss(config: types.Config, module: heads.ActorCritic) -> sgd.LossFn:
       speed = config.loss.entropy_cost_adjustment_speed
       cost = jnp.exp(speed * params['entropy_cost'])
     value, metrics = loss_lib.vtrace_loss(
-      config.loss, distribution, outputs, unroll.steps, cost
+      config.loss,
+      distribution,
+      outputs,
+      unroll.steps,
+      cost,
+      popart.moments(params['network']),
     )
+    returns = metrics.pop('returns')
     valid_share = 1.0 - metrics['masked_share']
-    return scale * value, sgd.LossOutput(metrics, valid_share=valid_share)
+    return scale * value, sgd.LossOutput(
+      metrics, valid_share=valid_share, returns=returns
+    )
 
   return loss

@@ -1,6 +1,6 @@
 """V-trace targets and the loss of unrolls that hold several episodes."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.agents import transitions as transitions_lib
-from seedrl_jax.networks import distributions, heads
+from seedrl_jax.networks import distributions, heads, popart
 
 # Bounds of the adapted entropy cost's logarithm, as in SEED RL; beyond, it
 # would take long to come back.
@@ -107,14 +107,17 @@ def vtrace_loss(
   outputs: heads.ActorCriticOutput,
   steps: types.Steps,
   cost: jax.Array,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
+  statistics: popart.Moments = popart.NONE,
+) -> tuple[jax.Array, dict[str, Any]]:
   """Computes policy gradient, baseline, entropy and KL losses (section 4.2).
 
   Linear in equal pieces of the batch. `outputs` and `steps` are `[T + 1, B]`;
   `agent_output` has `action` and `policy_logits`; `cost` is that of entropy.
+  PopArt's `statistics` scale advantages and the errors of values.
 
   Returns:
-    the sum over valid transitions divided by T x B, and metrics.
+    the sum over valid transitions divided by T x B, and metrics, of which
+    'returns' are moments for `popart.absorb`.
   """
   logits, baseline = outputs.policy, outputs.baseline
   chex.assert_equal_shape([baseline, steps.reward])
@@ -141,8 +144,10 @@ def vtrace_loss(
     # see `sgd.LossOutput.valid_share`.
     return jnp.sum(jnp.where(valid, x, 0.0)) / valid.size
 
-  policy_loss = -mean(targets.advantage * terms.log_prob)
-  baseline_loss = 0.5 * mean(jnp.square(targets.value - values))
+  deviation = statistics.deviation
+  advantage = targets.advantage / deviation
+  policy_loss = -mean(advantage * terms.log_prob)
+  baseline_loss = 0.5 * mean(jnp.square((targets.value - values) / deviation))
   loss = (
     policy_loss
     + config.baseline_cost * baseline_loss
@@ -162,6 +167,7 @@ def vtrace_loss(
     'policy': policy_loss,
     'baseline': baseline_loss,
     'entropy_cost': cost,
+    'returns': popart.batch_moments(statistics, targets.value, valid),
   }
 
 

@@ -1,0 +1,108 @@
+"""PopArt: a value head whose targets are normalised returns.
+
+van Hasselt et al. 2016 (arXiv 1602.07714) and Hessel et al. 2018 (arXiv
+1809.04474, section 3). With mean m and deviation d of the returns, the value is
+d n + m of the head's linear output n, and losses are in units of d.
+
+The statistics are parameters without a gradient, so that they are published,
+saved and exported with the network. `absorb` updates them, and the head so that
+its values stay as they were.
+"""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from seedrl_jax import types
+
+# What the statistics take of a batch at least, and bounds of the deviation, as
+# in Hessel et al. 2018.
+_RATE = 3e-4
+_LEAST, _MOST = 1e-4, 1e6
+_NAME = 'popart'
+_LINEAR = 'Dense_0'
+
+
+class Moments(NamedTuple):
+  """Mean and variance of returns, float32 scalars.
+
+  Of a batch, both are about the old mean: E(x - m) and E(x - m)^2.
+  """
+
+  mean: jax.Array | float
+  variance: jax.Array | float
+
+  @property
+  def deviation(self) -> jax.Array:
+    """The scale of values, between bounds."""
+    return jnp.clip(jnp.sqrt(self.variance), _LEAST, _MOST)
+
+
+# Of a head without PopArt.
+NONE = Moments(0.0, 1.0)
+
+
+class Statistics(nn.Module):
+  """The statistics of a head, which begin with mean 0 and variance 1."""
+
+  @nn.compact
+  def __call__(self) -> Moments:
+    """Returns the moments; counts the updates, too."""
+    self.param('count', nn.initializers.zeros, ())
+    return jax.lax.stop_gradient(
+      Moments(
+        self.param('mean', nn.initializers.zeros, ()),
+        self.param('variance', nn.initializers.ones, ()),
+      )
+    )
+
+
+def unnormalize(value: jax.Array) -> jax.Array:
+  """Returns values of a head's outputs; call it in the head's module."""
+  moments = Statistics(name=_NAME)()
+  return moments.deviation * value + moments.mean
+
+
+def moments(params: types.Nest) -> Moments:
+  """Returns the moments of a network's value head; `NONE` without PopArt."""
+  head = params['baseline']
+  if _NAME not in head:
+    return NONE
+  statistics = jax.lax.stop_gradient(head[_NAME])
+  return Moments(statistics['mean'], statistics['variance'])
+
+
+def batch_moments(
+  old: Moments, returns: jax.Array, weight: jax.Array
+) -> Moments:
+  """Returns the weighted means over a batch of what `absorb` takes.
+
+  Linear in equal pieces of a batch; `returns` and `weight` are `[...]`.
+  """
+  errors = returns - old.mean
+  return jax.lax.stop_gradient(
+    Moments(jnp.mean(weight * errors), jnp.mean(weight * jnp.square(errors)))
+  )
+
+
+def absorb(params: types.Nest, batch: Moments) -> types.Nest:
+  """Adds a batch's moments, over all devices, to a network's value head.
+
+  The first batches count as much as all before together, so that the scale is
+  right from the first update on.
+  """
+  head = params['baseline']
+  old, count = moments(params), head[_NAME]['count'] + 1.0
+  rate = jnp.maximum(_RATE, 1.0 / count)
+  change = rate * batch.mean
+  variance = (1.0 - rate) * old.variance + rate * batch.variance
+  # Rounding may make it negative.
+  variance = jnp.maximum(variance - jnp.square(change), 0.0)
+  new = Moments(old.mean + change, variance)
+  linear, ratio = head[_LINEAR], old.deviation / new.deviation
+  bias = (old.deviation * linear['bias'] - change) / new.deviation
+  linear = {'kernel': ratio * linear['kernel'], 'bias': bias}
+  statistics = {'count': count, **new._asdict()}
+  return {**params, 'baseline': {_LINEAR: linear, _NAME: statistics}}
