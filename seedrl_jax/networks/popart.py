@@ -90,8 +90,9 @@ def batch_moments(
 def absorb(params: types.Nest, batch: Moments) -> types.Nest:
   """Adds a batch's moments, over all devices, to a network's value head.
 
-  The first batches count as much as all before together, so that the scale is
-  right from the first update on.
+  The n-th batch counts 1 / n at least, so that the scale is right from the
+  first update on. The first one leaves the head as it is: its values, which
+  were 0, become the mean of the returns.
   """
   head = params['baseline']
   old, count = moments(params), head[_NAME]['count'] + 1.0
@@ -101,8 +102,12 @@ def absorb(params: types.Nest, batch: Moments) -> types.Nest:
   # Rounding may make it negative.
   variance = jnp.maximum(variance - jnp.square(change), 0.0)
   new = Moments(old.mean + change, variance)
-  linear, ratio = head[_LINEAR], old.deviation / new.deviation
-  bias = (old.deviation * linear['bias'] - change) / new.deviation
-  linear = {'kernel': ratio * linear['kernel'], 'bias': bias}
+  linear, is_first = head[_LINEAR], count == 1.0
+  ratio = jnp.where(is_first, 1.0, old.deviation / new.deviation)
+  shift = jnp.where(is_first, 0.0, change / new.deviation)
+  linear = {
+    'kernel': ratio * linear['kernel'],
+    'bias': ratio * linear['bias'] - shift,
+  }
   statistics = {'count': count, **new._asdict()}
   return {**params, 'baseline': {_LINEAR: linear, _NAME: statistics}}
