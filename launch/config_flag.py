@@ -14,6 +14,7 @@ from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
+from ml_collections.config_flags import tuple_parser
 
 from seedrl_jax import types
 from seedrl_jax.configs import base as base_config
@@ -27,6 +28,20 @@ PROGRAM = program.NAME
 
 # So that the calling program's help shows the flag.
 flags.disclaim_key_flags()
+
+
+def _names_or_tuple(parser: tuple_parser.TupleParser, argument: Any) -> Any:
+  """Parses a tuple, whose names need no quotation marks: csv,wandb."""
+  words = str(argument).split(',')
+  if len(words) > 1 and all(
+    re.fullmatch(r'[A-Za-z_][\w:.]*', x) for x in words
+  ):
+    return tuple(words)
+  return _parse_tuple(parser, argument)
+
+
+_parse_tuple = tuple_parser.TupleParser.parse
+tuple_parser.TupleParser.parse = _names_or_tuple
 
 
 class _Finder(flags.ArgumentParser):
@@ -131,6 +146,9 @@ def _exit_on_error(
   """Exits with a message if a command line, for `config`, is wrong."""
   try:
     yield
+  except flags.UnrecognizedFlagError as e:
+    hint = _meant_key(e, config or load(argv))
+    sys.exit(f'{PROGRAM}: {e}{hint}')
   except flags.Error as e:
     sys.exit(f'{PROGRAM}: {str(e).removeprefix("flag ")}')
   except (AttributeError, KeyError, TypeError):
@@ -172,6 +190,17 @@ def _keys(config: types.Config, prefix: str = '') -> Iterator[str]:
     yield prefix + name
     if isinstance(value, types.Config):
       yield from _keys(value, f'{prefix}{name}.')
+
+
+def _meant_key(e: flags.UnrecognizedFlagError, config: types.Config) -> str:
+  """Returns a hint if a flag is named as a key, such as --seed or --env_id."""
+  name = e.flagname.replace('-', '_')
+  keys_of_runs = dict(settings.leaves(config))
+  meant = [key for key in keys_of_runs if key.replace('.', '_') == name]
+  meant += [key for key in keys_of_runs if key.rpartition('.')[2] == name]
+  # absl gives the whole argument.
+  _, equals, value = str(e.flagvalue or '').partition('=')
+  return f'; did you mean --config.{meant[0]}{equals}{value}?' if meant else ''
 
 
 def _unknown_key(argv: Sequence[str], config: types.Config) -> str | None:

@@ -4,6 +4,8 @@ import pathlib
 import runpy
 import sys
 
+import seedrl_jax
+
 # In the order in which people meet them.
 PROGRAMS = (
   'train',
@@ -14,6 +16,7 @@ PROGRAMS = (
   'record',
   'export',
   'check_env',
+  'list',
   'benchmark',
   'autotune',
   'compile',
@@ -24,7 +27,10 @@ PROGRAMS = (
   'ray_cluster',
   'train_async',
 )
-_USAGE = 'usage: seedrl PROGRAM [flags]; `seedrl PROGRAM --help` shows them.'
+_USAGE = (
+  'usage: seedrl PROGRAM [flags]; `seedrl PROGRAM --help` shows them, and '
+  '`seedrl --version` the version.'
+)
 
 
 def main() -> None:
@@ -32,6 +38,9 @@ def main() -> None:
   name = sys.argv[1] if len(sys.argv) > 1 else '--help'
   if name in ('--help', '-h', 'help'):
     print('\n'.join([_USAGE, '', *map(_line, PROGRAMS)]))
+    return
+  if name == '--version':
+    print(f'seedrl-jax {seedrl_jax.__version__}')
     return
   if name not in PROGRAMS:
     sys.exit(f'seedrl: there is no program {name}; take {", ".join(PROGRAMS)}.')

@@ -73,6 +73,11 @@ def _drop(env: types.DeviceEnv, dropped: tuple[str, ...]) -> types.DeviceEnv:
   return types.DeviceEnv(spec, init, step)
 
 
+def names(suite: str) -> list[str]:
+  """Returns a suite's names; raises MissingLibraryError without it."""
+  return _module(suite).names()
+
+
 def _module(suite: str) -> types_lib.ModuleType:
   try:
     return importlib.import_module(f'{__package__}.{suite}_envs')

@@ -20,7 +20,7 @@ from seedrl_jax.runtime.writers import base as writers
 _WRITER = each(one_of(*writers.BUILT_IN, or_function=True))
 _WRITERS = Allowed(
   lambda x: _WRITER.admits(x) and 'csv' in x and len({*x}) == len(x),
-  _WRITER.words + ", each once and csv among them, as \"'csv','jsonl'\"",
+  _WRITER.words + ', each once and csv among them, as csv,jsonl',
 )
 
 KEYS: Table = {

@@ -40,6 +40,9 @@ _CASES = {
   ],
   'evaluate': [([], "--workdir is missing; name a run's work directory.")],
   'export': [([], "--workdir is missing; name a run's work directory.")],
+  'list': [
+    (['envs', 'nothing'], 'list: no envs match nothing.'),
+  ],
   'plot': [
     (['--x=steps'], '--x=steps: value should be one of <frames|time|updates>'),
     (['--smooth=0'], '--smooth=0: 0 is not a positive integer'),
@@ -81,6 +84,12 @@ _CASES = {
     (
       [_WORKDIR, '--wrkdir=x'],
       "Unknown command line flag 'wrkdir'. Did you mean: workdir",
+    ),
+    (['--seed=3'], "flag 'seed'; did you mean --config.seed=3?"),
+    (['--env-id=Pong-v5'], 'did you mean --config.env.id=Pong-v5?'),
+    (
+      ['--learning_rate=1e-3'],
+      'did you mean --config.optimizer.learning_rate=1e-3?',
     ),
     (
       [_WORKDIR, '--config.batch_size=1.5e0'],

@@ -1,0 +1,89 @@
+"""Lists environments, configurations or agents: `seedrl list envs [PATTERN]`.
+
+  seedrl list envs '*Pong*'    ids for --config.env.id
+  seedrl list configs lander   names for --config
+  seedrl list agents
+
+A pattern without * or ? matches anywhere, in upper or lower case.
+"""
+
+import ast
+import contextlib
+import fnmatch
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+from absl import app
+
+from seedrl_jax.envs import factory, registry, trust
+from seedrl_jax.launch import program
+from seedrl_jax.runtime import config_files, process
+
+
+def _summary(name: str) -> str:
+  """Returns the first line of a configuration's docstring."""
+  tree = ast.parse((config_files.FOLDER / f'{name}.py').read_text())
+  return (ast.get_docstring(tree) or '').partition('\n')[0]
+
+
+def _configs() -> list[tuple[str, str]]:
+  return [(name, _summary(name)) for name in config_files.names()]
+
+
+def _agents() -> list[tuple[str, str]]:
+  """Returns the agents and the configurations that have them."""
+  agents = {name: config_files.load(name).agent for name in _trainable()}
+  return [
+    (agent, ', '.join(name for name, x in agents.items() if x == agent))
+    for agent in trust.AGENTS
+  ]
+
+
+def _trainable() -> list[str]:
+  # The benchmark's takes an argument.
+  return [name for name in config_files.names() if name != 'benchmark']
+
+
+def _envs() -> Iterable[tuple[str, str]]:
+  """Yields ids of EnvPool, of suites that are installed, and of Gymnasium."""
+  with registry.use_envpool() as envpool:
+    yield from ((name, '') for name in sorted(envpool.list_all_envs()))
+  # Slow imports, of JAX among others, which needs no accelerator here.
+  os.environ['JAX_PLATFORMS'] = 'cpu'
+  import gymnasium
+
+  from seedrl_jax.device_envs import suites
+
+  for suite in factory.SUITES:
+    with contextlib.suppress(registry.MissingLibraryError):
+      yield from ((f'{suite}:{name}', 'in JAX') for name in suites.names(suite))
+  yield from ((f'gymnasium:{name}', '') for name in sorted(gymnasium.registry))
+
+
+_KINDS: dict[str, Callable[[], Iterable[tuple[str, str]]]] = {
+  'envs': _envs,
+  'configs': _configs,
+  'agents': _agents,
+}
+
+
+def main(argv: Sequence[str]) -> None:
+  """Prints the names that match; exits with 1 if there are none."""
+  if len(argv) not in (2, 3) or argv[1] not in _KINDS:
+    raise app.UsageError(f'Give one of {", ".join(_KINDS)}, and a pattern.')
+  pattern = (argv[2] if len(argv) == 3 else '*').lower()
+  if not {*pattern} & {*'*?'}:
+    pattern = f'*{pattern}*'
+  rows = [
+    row for row in _KINDS[argv[1]]() if fnmatch.fnmatch(row[0].lower(), pattern)
+  ]
+  width = max((len(name) for name, _ in rows), default=0)
+  for name, text in rows:
+    process.say(f'{name:{width}}  {text}'.rstrip())
+  if not rows:
+    sys.exit(f'{program.NAME}: no {argv[1]} match {argv[2]}.')
+
+
+if __name__ == '__main__':
+  program.run(main)
