@@ -1,6 +1,6 @@
-"""An actor: `python launch/actor.py --learner=unix:/path` or `=host:port`.
+"""An actor: `seedrl actor --learner=unix:/path` or `=host:port`.
 
-Steps the environments that the learner (launch/train.py) names and acts for.
+Steps the environments that the learner (seedrl train) names and acts for.
 It may start before the learner, survives it, and ends with the training, or
 after `--patience` seconds without a learner. It needs no JAX
 (`launch/setup.sh --actor`), except with `--inference=local`: then it acts

@@ -1,6 +1,6 @@
 """Finds the flags with which a run is fastest on this bounds.
 
-`python launch/autotune.py --config=vtrace_cartpole` measures the stages of the
+`seedrl autotune --config=vtrace_cartpole` measures the stages of the
 run. Tries what could matter but leaves learning as it is; each candidate
 alternates with the best so far. Prints the flags to paste. With
 `--target=v5e:2x4 --cores=112` it plans a machine that is not at hand, from the
@@ -36,7 +36,7 @@ _ALTER_LEARNING = flags.DEFINE_bool(
 _TARGET = flags.DEFINE_string(
   'target',
   '',
-  'Devices to plan for instead, as for launch/compile.py: v5e:2x4, h100:8.',
+  'Devices to plan for instead, as for seedrl compile: v5e:2x4, h100:8.',
 )
 _CORES = flags.DEFINE_integer(
   'cores', 0, "Processor cores of the target's host.", lower_bound=0

@@ -1,4 +1,4 @@
-"""Measures speed: `python launch/benchmark.py <what>`.
+"""Measures speed: `seedrl benchmark <what>`.
 
 `system` times each stage of a case alone, then its environments alone, with
 inference, and with training, also as a share of what the stages allow; it takes

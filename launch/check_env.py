@@ -1,4 +1,4 @@
-"""Checks an environment: `python launch/check_env.py --config.env.factory=…`.
+"""Checks an environment: `seedrl check_env --config.env.factory=…`.
 
 Steps it with random actions and prints every fault that would end a training,
 its speed, whether resets with a seed are deterministic, and the network that

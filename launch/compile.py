@@ -1,6 +1,6 @@
 """Compiles a run for accelerators that are not at hand, and bounds its speed.
 
-`python launch/compile.py --config=vtrace_atari --target=v5e:2x4 --target=h200`
+`seedrl compile --config=vtrace_atari --target=v5e:2x4 --target=h200`
 compiles every program of the run from shapes alone, on this machine's CPU, and
 prints what each needs of a device and what the run can reach at most. It opens
 neither environments nor accelerators.

@@ -1,4 +1,4 @@
-"""Plays a checkpoint: `python launch/evaluate.py --workdir=… --episodes=20`.
+"""Plays a checkpoint: `seedrl evaluate --workdir=… --episodes=20`.
 
 Prints the mean return with its standard error; `--video=out.mp4` also records
 episodes. The run in `--workdir` may still be training.

@@ -1,4 +1,4 @@
-"""Exports a policy: `python launch/export.py --workdir=… --out=policy`.
+"""Exports a policy: `seedrl export --workdir=… --out=policy`.
 
 Writes `policy.stablehlo`, a function that runs with JAX alone, without this
 package, on CPUs, GPUs and TPUs, and `policy.json`, which describes it:

@@ -1,6 +1,6 @@
-"""Trains on several hosts: `python launch/learner.py --coordinator=…`.
+"""Trains on several hosts: `seedrl learner --coordinator=…`.
 
-Takes all flags of launch/train.py. Each host runs this with the same
+Takes all flags of seedrl train. Each host runs this with the same
 configuration and `--coordinator=host:port --num_processes=N --process_id=I`;
 TPU VMs need no such flags.
 """

@@ -1,6 +1,6 @@
 """Draws what runs logged: return and throughput, and on a second page the rest.
 
-  python launch/plot.py --workdir=runs/a --workdir=runs/b [--out=plot.png]
+  seedrl plot --workdir=runs/a --workdir=runs/b [--out=plot.png]
 
 Overlays several runs; draws seeds of one configuration as a mean and a band.
 The second page is plot-2.png, or in the same file if that is a PDF: losses,

@@ -1,6 +1,6 @@
-"""Trains on a Ray cluster: `python launch/ray_cluster.py --learners=2 …`.
+"""Trains on a Ray cluster: `seedrl ray_cluster --learners=2 …`.
 
-Takes all flags of launch/train.py. Ray gives each learner a node of its own and
+Takes all flags of seedrl train. Ray gives each learner a node of its own and
 places actors where there are CPUs. An actor that dies starts again; if a
 learner does, all start again from the last checkpoint.
 """
@@ -44,7 +44,7 @@ _ACTOR_CPUS = flags.DEFINE_float(
 _ACTOR_FLAGS = flags.DEFINE_string(
   'actor_flags',
   '',
-  'Further flags of launch/actor.py, as "--groups=3 --threads=1". Actors of '
+  'Further flags of seedrl actor, as "--groups=3 --threads=1". Actors of '
   'more than 16 environments need a larger --config.actors.max_envs.',
 )
 _ADDRESS = flags.DEFINE_string(

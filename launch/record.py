@@ -1,6 +1,6 @@
 """Records demonstrations, for example for R2D3.
 
-  python launch/record.py --config=configs/….py --out=demos --episodes=50
+  seedrl record --config=configs/….py --out=demos --episodes=50
     --teacher_workdir=…  (or --policy=module:function)
 
 A run with the same configuration then learns from them by

@@ -1,6 +1,6 @@
 """Reports on many runs: tasks, seeds and algorithms.
 
-  python launch/report.py runs/a runs/b [--out=FOLDER]
+  seedrl report runs/a runs/b [--out=FOLDER]
 
 Takes runs' work directories, or folders above them. Writes report.md, figures
 and scores.csv; docs/reports.md says how to read them.

@@ -1,6 +1,6 @@
 """Runs a Reverb server for several machines, until a signal stops it.
 
-  python launch/reverb_server.py --config=configs/….py --port=8000
+  seedrl reverb_server --config=configs/….py --port=8000
 
 A run uses it by --config.replay.address=<machine>:8000. `--check` tests whether
 a server can run here.

@@ -1,4 +1,4 @@
-"""Runs concurrent systems side by side: `python launch/study.py --workdir=…`.
+"""Runs concurrent systems side by side: `seedrl study --workdir=…`.
 
 Each run trains until the mean return of 100 episodes reaches the target, alone
 on this machine. The same command resumes, and ends with the table and figure of

@@ -1,9 +1,9 @@
 """Runs a grid of values and seeds on this machine, and reports on it.
 
-  python launch/sweep.py --config=vtrace_catch --seeds=5 \\
+  seedrl sweep --config=vtrace_catch --seeds=5 \\
     --set=optimizer.learning_rate=1e-3,3e-4 --parallel=2 --workdir=runs/rates
 
-Each run is launch/train.py, or --program, in a folder of its own. The same
+Each run is seedrl train, or --program, in a folder of its own. The same
 command resumes: finished runs are skipped. docs/reports.md has more, and how to
 use Slurm.
 """

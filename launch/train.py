@@ -1,8 +1,8 @@
-"""Trains an agent: `python launch/train.py --config=… --workdir=…`.
+"""Trains an agent: `seedrl train --config=… --workdir=…`.
 
 Any value of the configuration may be overridden as `--config.x.y=…`. Starting
 again with the same `--workdir` resumes the run, with its own configuration and
-without `--config`. For several hosts: launch/learner.py.
+without `--config`. For several hosts: seedrl learner.
 """
 
 from __future__ import annotations

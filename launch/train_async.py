@@ -1,7 +1,7 @@
 """Trains with asynchronous workers: A3C, Hogwild! and GORILA.
 
-`python launch/train_async.py --config=a3c_cartpole --workdir=…`. Takes all
-flags of launch/train.py. Each of `--config.asynchronous.workers` processes acts
+`seedrl train_async --config=a3c_cartpole --workdir=…`. Takes all
+flags of seedrl train. Each of `--config.asynchronous.workers` processes acts
 and computes gradients; all train the same parameters. This process starts the
 first one, which starts the others and the shards of a parameter server, all
 with this program. Those that are killed are started again.

@@ -1,6 +1,6 @@
 """A writer of one's own: keeps a run's metrics in a SQLite database.
 
-  python launch/train.py --workdir=runs/pong \
+  seedrl train --workdir=runs/pong \
     --config.log.writers=csv,my_writer:make
 
 in this folder gives `runs/pong/metrics.db`, for example to ask

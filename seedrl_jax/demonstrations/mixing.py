@@ -51,7 +51,7 @@ def _demonstrations_config(
     raise _bad_fraction(
       config,
       'there are none; give --config.demonstrations.path, a folder of '
-      'launch/record.py',
+      'seedrl record',
     )
   max_size = section.max_size
   if max_size is None:

@@ -59,7 +59,7 @@ make = CombinationLock
 
 
 def opener(env_spec: types.EnvSpec, seed: int) -> Callable[[Any], np.ndarray]:
-  """Returns a policy that opens every lock, for `launch/record.py`."""
+  """Returns a policy that opens every lock, for `seedrl record`."""
   del seed
   (length,) = env_spec.observation.shape
   answer = combination(length, env_spec.action.num_values)

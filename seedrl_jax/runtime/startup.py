@@ -1,4 +1,4 @@
-"""Tells launch/benchmark.py which parts of a run's start are done."""
+"""Tells seedrl benchmark which parts of a run's start are done."""
 
 import os
 import sys

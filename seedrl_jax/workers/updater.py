@@ -68,7 +68,7 @@ class AsynchronousStep:
       raise ValueError(
         '--config.agent: an update of this agent is not one gradient step, '
         'which is all that asynchronous workers share; take r2d2 (DQN) or '
-        'vtrace (A3C), or launch/train.py.'
+        'vtrace (A3C), or seedrl train.'
       )
     self.flat = flat.FlatTrainer(agent)
     self._outliers = OutlierFilter(config.outlier_deviations)

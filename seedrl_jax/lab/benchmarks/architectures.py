@@ -178,7 +178,7 @@ def _record(
 def random_actions(
   env_spec: types.EnvSpec, seed: int
 ) -> Callable[[types.EnvOutput], np.ndarray]:
-  """Returns a policy for launch/record.py."""
+  """Returns a policy for seedrl record."""
   rng, count = np.random.default_rng(seed), env_spec.action.num_values
   return lambda step: rng.integers(count, size=step.reward.shape)
 

@@ -46,7 +46,7 @@ def _text(value: Any) -> str:
 
 
 def train(config: str, arguments: Sequence[str], folder: str) -> list[str]:
-  """Returns the arguments of launch/train.py."""
+  """Returns the arguments of seedrl train."""
   return [f'--config={config}', *arguments, f'--workdir={folder}']
 
 

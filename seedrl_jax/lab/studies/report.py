@@ -56,7 +56,7 @@ def write(folders: Sequence[str], out: pathlib.Path, known: _Known) -> None:
 
   Args:
     out: folder to write to; made if necessary.
-    known: configurations by the names that launch/train.py takes.
+    known: configurations by the names that seedrl train takes.
 
   Raises:
     ValueError: if there is no finished run, or a file is damaged.
