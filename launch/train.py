@@ -55,6 +55,15 @@ _PROFILE = flags.DEFINE_integer(
 )
 
 
+_INIT_FROM = flags.DEFINE_string(
+  'init_from',
+  '',
+  'Work directory of another run, whose parameters a new run begins with.',
+)
+_INIT_OPTIMIZER = flags.DEFINE_bool(
+  'init_optimizer', False, "Takes the optimiser's state of --init_from, too."
+)
+
 # Time for a run to be there after a signal, as one that builds has nothing to
 # save: an environment may hang while it is made.
 _START_SECONDS = 30.0
@@ -216,7 +225,12 @@ def _train(stop: Stop, coordinator: coordinator_lib.Coordinator) -> None:
 
     startup.ready('imports')
     run = system.System(
-      CONFIG.value, WORKDIR.value, _PROFILE.value, coordinator=coordinator
+      CONFIG.value,
+      WORKDIR.value,
+      _PROFILE.value,
+      coordinator=coordinator,
+      init_from=_INIT_FROM.value or None,
+      init_optimizer=_INIT_OPTIMIZER.value,
     )
   stop.attach(run)
   try:

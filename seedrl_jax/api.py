@@ -54,7 +54,7 @@ Allowed = Sequence[str | Callable[..., Any]]
 
 # Flags that are arguments here.
 _ARGUMENT = re.compile(
-  r'(?<![\w=-])--(?=(config|workdir|checkpoint|max_steps|episodes|seed|video)'
+  r'(?<![\w=-])--(?=(config|workdir|init_from|checkpoint|max_steps|episodes|seed|video)'
   r'\b)'
 )
 # At the end of an error.
@@ -92,6 +92,8 @@ def train(
   *,
   env: MakeEnv | None = None,
   allowed: Allowed = (),
+  init_from: _Path | None = None,
+  init_optimizer: bool = False,
   **overrides: Any,
 ) -> report.Summary:
   """Trains, or goes on with what is in `workdir`; returns the summary.
@@ -112,6 +114,9 @@ def train(
       called with `env.factory_kwargs`.
     allowed: functions that only the configuration in `workdir` names and that
       may run, or their names.
+    init_from: work directory of another run, whose parameters a new run begins
+      with; agent, network and spaces must be the same.
+    init_optimizer: whether the optimiser's state is taken, too.
     **overrides: values of keys, as of `make_config`.
 
   Raises:
@@ -125,7 +130,14 @@ def train(
       from seedrl_jax.run import system
     whole = _whole_config(config, workdir, allowed, overrides, env)
     call = callbacks.call_all(on_report)
-    run = system.System(whole, workdir, on_report=call, line=_Line())
+    run = system.System(
+      whole,
+      workdir,
+      on_report=call,
+      line=_Line(),
+      init_from=init_from,
+      init_optimizer=init_optimizer,
+    )
     with _interrupts_call(run.stop):
       return run.train()
 

@@ -119,6 +119,7 @@ class Run:
     make_streams: Callable[[int, layout_lib.StreamShare], envs.EnvStream]
     | None = None,
     on_report: Callable[[report.Summary], Any] | None = None,
+    **start: Any,
   ):
     self._out = io.StringIO()
     self.workdir = workdir
@@ -129,6 +130,7 @@ class Run:
       make_streams,
       progress.ProgressLine(self._out),
       on_report=on_report,
+      **start,
     )
     self.initial_state = self.system.parts.learner.state()
 

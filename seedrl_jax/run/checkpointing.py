@@ -6,6 +6,7 @@ wait and may be milliseconds ahead.
 """
 
 import dataclasses
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,46 @@ from seedrl_jax.runtime import workdir as workdir_lib
 StateSource = Callable[[], update.LearnerState]
 RecordSource = Callable[[], report.RunRecord]
 Storage = checkpoints.Checkpoints | checkpoints.NumbersOfCheckpoints
+
+
+# Fields of agents' states that count, and the optimiser's.
+_COUNTERS, _OPTIMIZER = ('step', 'progress'), 'opt_state'
+
+
+def warm_start(
+  initial: update.LearnerState,
+  source: str | os.PathLike[str],
+  has_optimizer: bool,
+  say: Callable[[str], None],
+) -> update.LearnerState:
+  """Returns a new run's state with the parameters of another run.
+
+  Takes all that its agent has learned, target networks and statistics of
+  observations included; of the optimiser only if it `has_optimizer`.
+
+  Raises:
+    ValueError: if `source` holds no checkpoint, or shapes differ.
+  """
+  directory = workdir_lib.Workdir(source, '--init_from')
+  storage = checkpoints.Checkpoints(
+    directory.checkpoints, report=say, read_only=True
+  )
+  without = _COUNTERS if has_optimizer else (*_COUNTERS, _OPTIMIZER)
+  try:
+    found = storage.restore(initial.agent, 'agent', without=without)
+  except checkpoints.CheckpointMismatch as e:
+    differences = str(e).partition('. Use ')[0]
+    raise ValueError(
+      f'--init_from={source}: {differences}; take the same agent, network and '
+      'spaces, or start without it.'
+    ) from e
+  if found is None:
+    raise ValueError(
+      f'--init_from={source}: holds no checkpoint; name the work directory of '
+      'a run that has one.'
+    )
+  say(f'Starting from what checkpoint {found.step} in {source} has learned.')
+  return initial._replace(agent=found.state)
 
 
 class RunCheckpoints:

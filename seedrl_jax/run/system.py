@@ -54,6 +54,8 @@ class System:
     line: progress.ProgressLine | None = None,
     coordinator: coordinator_lib.Coordinator | None = None,
     on_report: Callable[[callbacks.Report], Any] | None = None,
+    init_from: str | os.PathLike[str] | None = None,
+    init_optimizer: bool = False,
   ):
     """Builds the run, or its continuation from what is in `workdir`.
 
@@ -66,6 +68,8 @@ class System:
       line: shows the progress; None: on standard output.
       coordinator: of this host with others; None: it is alone.
       on_report: takes each report; returns False to stop the run.
+      init_from: work directory of a run, whose parameters a new run takes.
+      init_optimizer: whether it takes the state of the optimiser, too.
 
     Raises:
       ValueError: in one sentence, if configuration, work directory, hosts and
@@ -83,7 +87,7 @@ class System:
     self._coordinator = coordinator
     self._workdir = workdir_lib.Workdir(workdir).of_host(coordinator.index)
     with contextlib.ExitStack() as cleanup:
-      self._restore_and_open(cleanup, make_streams)
+      self._restore_and_open(cleanup, make_streams, init_from, init_optimizer)
       self._connect(profile_updates, on_report)
       # Nothing failed: `train` closes them.
       cleanup.pop_all()
@@ -92,6 +96,8 @@ class System:
     self,
     cleanup: contextlib.ExitStack,
     make_streams: parts_lib.MakeStream | None,
+    init_from: str | os.PathLike[str] | None,
+    init_optimizer: bool,
   ) -> None:
     self._lock = self._workdir.acquire(self._line.say)
     cleanup.callback(self._lock.close)
@@ -108,7 +114,15 @@ class System:
       observations.check_release(
         self._workdir, self._config.network, plan.env_spec
       )
-    state = checkpoints.restore(plan_lib.initial_state(plan))
+    state = plan_lib.initial_state(plan)
+    if init_from and not self._coordinator.index:
+      if checkpoints.storage.steps():
+        self._line.say('--init_from is for a new run: this one goes on.')
+      else:
+        state = checkpointing.warm_start(
+          state, init_from, init_optimizer, self._line.say
+        )
+    state = checkpoints.restore(state)
     startup.ready('state')
     shared, state = self._coordinator.share(checkpoints.shared_record(), state)
     # Processes with batches of their own save their replays one by one.

@@ -10,7 +10,7 @@ import json
 import math
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
@@ -99,7 +99,11 @@ class Checkpoints:
         file_io.remove(path)
 
   def restore(
-    self, template: types.Nest, field: str = '', step: int | None = None
+    self,
+    template: types.Nest,
+    field: str = '',
+    step: int | None = None,
+    without: Collection[str] = (),
   ) -> Checkpoint | None:
     """Returns the newest sound checkpoint; None if there is none.
 
@@ -110,6 +114,7 @@ class Checkpoints:
       template: a nest of arrays like the state, or like its field `field` if
         given, which is then the checkpoint's `state`.
       step: number of the checkpoint; None: the newest sound one.
+      without: fields, at any depth, that keep the template's arrays.
 
     Raises CheckpointMismatch if the arrays' names, shapes or dtypes differ.
     """
@@ -122,9 +127,19 @@ class Checkpoints:
       for name, x in newest.state.items()
       if not field or name.partition('.')[0] == field
     }
-    _check_fits(expected, arrays, newest.step)
-    structure = jax.tree.structure(template)
-    state = jax.tree.unflatten(structure, [arrays[name] for name in expected])
+
+    def is_wanted(name: str) -> bool:
+      return not {*without} & {*name.split('.')}
+
+    _check_fits(
+      {name: x for name, x in expected.items() if is_wanted(name)},
+      {name: x for name, x in arrays.items() if is_wanted(name)},
+      newest.step,
+    )
+    leaves = [
+      arrays[name] if is_wanted(name) else x for name, x in expected.items()
+    ]
+    state = jax.tree.unflatten(jax.tree.structure(template), leaves)
     return newest._replace(state=state)
 
   def newest_record(self) -> dict[str, Any] | None:
