@@ -1,7 +1,7 @@
-"""Plays a checkpoint: `seedrl evaluate --workdir=… --episodes=20`.
+"""Plays a checkpoint: `seedrl evaluate runs/x --episodes=20`.
 
 Prints the mean return with its standard error; `--video=out.mp4` also records
-episodes. The run in `--workdir` may still be training.
+episodes. The run in the work directory may still be training.
 """
 
 import pathlib
@@ -45,4 +45,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  program.start(main, errors=play_flags.ERRORS)
+  program.start(main, program.parse_workdirs, play_flags.ERRORS)

@@ -1,4 +1,4 @@
-"""Exports a policy: `seedrl export --workdir=… --out=policy`.
+"""Exports a policy: `seedrl export runs/x --out=policy`.
 
 Writes `policy.stablehlo`, a function that runs with JAX alone, without this
 package, on CPUs, GPUs and TPUs, and `policy.json`, which describes it:
@@ -55,4 +55,5 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  program.start(main, errors=(OSError, ValueError, file_io.NotWritten))
+  errors = OSError, ValueError, file_io.NotWritten
+  program.start(main, program.parse_workdirs, errors)

@@ -1,27 +1,27 @@
 """Draws what runs logged: return and throughput, and on a second page the rest.
 
-  seedrl plot --workdir=runs/a --workdir=runs/b [--out=plot.png]
+  seedrl plot runs/a runs/b [--out=plot.png]
 
-Overlays several runs; draws seeds of one configuration as a mean and a band.
-The second page is plot-2.png, or in the same file if that is a PDF: losses,
-entropy, policy lag, replay ratio and waits.
+Takes work directories, or folders above them, such as a sweep's. Overlays
+several runs; draws seeds of one configuration as a mean and a band. The second
+page is plot-2.png, or in the same file if that is a PDF: losses, entropy,
+policy lag, replay ratio and waits.
 """
 
 import pathlib
-import sys
-from collections.abc import Sequence
 
 from absl import flags
 
 from seedrl_jax.lab.plots import plotting
+from seedrl_jax.lab.studies import results
 from seedrl_jax.launch import program
 from seedrl_jax.runtime import workdir
 
 _WORKDIR = flags.DEFINE_multi_string(
-  'workdir', [], "A run's work directory; may be given several times."
+  'workdir', [], "As arguments: a run's work directory, or a folder above some."
 )
 _OUT = flags.DEFINE_string(
-  'out', '', 'File to draw to; by default plot.png in the first --workdir.'
+  'out', '', 'File to draw to; by default plot.png in the first folder named.'
 )
 _X = flags.DEFINE_enum(
   'x',
@@ -38,31 +38,21 @@ _SMOOTH = flags.DEFINE_integer(
 )
 
 
-def _parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line; exits with a message if it is wrong."""
-  try:
-    rest = flags.FLAGS(argv)
-  except flags.Error as e:
-    sys.exit(f'plot: {str(e).removeprefix("flag ")}')
-  if len(rest) > 1 or not _WORKDIR.value:
-    sys.exit('plot: name runs as --workdir=DIR, once for each.')
-  return rest
-
-
-def main(argv: Sequence[str]) -> None:
-  """Draws the runs; exits with a message if it cannot."""
-  del argv
-  try:
-    paths = [workdir.Workdir(value).path for value in _WORKDIR.value]
-    out = pathlib.Path(_OUT.value or paths[0] / 'plot.png')
-    if not _OUT.value:
-      workdir.refuse_links(out, out.with_stem('plot-2'))
-    files = plotting.plot(paths, out, _X.value, _SMOOTH.value)
-  except (OSError, ValueError) as e:
-    sys.exit(f'plot: {e}')
-  for file in files:
+def main() -> None:
+  """Draws the runs."""
+  if not _WORKDIR.value:
+    raise ValueError('name runs, or folders above them.')
+  out = pathlib.Path(_OUT.value)
+  if not _OUT.value:
+    out = workdir.Workdir(_WORKDIR.value[0]).path / 'plot.png'
+    workdir.refuse_links(out, out.with_stem('plot-2'))
+  runs: list[pathlib.Path] = []
+  for folder in map(workdir.Workdir, _WORKDIR.value):
+    is_run = folder.metrics_csv.exists()
+    runs += [folder.path] if is_run else results.find([str(folder.path)])
+  for file in plotting.plot(runs, out, _X.value, _SMOOTH.value):
     print(f'plot: {file}')
 
 
 if __name__ == '__main__':
-  program.run(main, _parse_flags)
+  program.start(main, program.parse_workdirs, (OSError, ValueError))

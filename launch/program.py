@@ -48,6 +48,19 @@ def parse_flags(argv: list[str]) -> list[str]:
     sys.exit(f'{NAME}: {str(e).removeprefix("flag ")}')
 
 
+def parse_workdirs(argv: list[str]) -> list[str]:
+  """Parses as `parse_flags`; other arguments are values of --workdir."""
+  name, *folders = parse_flags(argv)
+  flag = flags.FLAGS['workdir']
+  if isinstance(flag.value, list):
+    flag.value = [*flag.value, *folders]
+  elif len(folders) == 1 and not flag.value:
+    (flag.value,) = folders
+  else:
+    refuse_arguments([name, *folders])
+  return [name]
+
+
 def refuse_arguments(argv: Sequence[str]) -> None:
   """Exits with a message if there are arguments that are no flags."""
   if len(argv) > 1:

@@ -6,6 +6,7 @@ import re
 from tests import runs
 
 _PNG = b'\x89PNG'
+_CONFIG = (runs.ROOT / 'tests/data/earlier_release/config.json').read_text()
 
 
 def _workdir(folder: pathlib.Path) -> str:
@@ -27,6 +28,17 @@ def test_default_files_are_in_the_first_workdir(tmp_path):
   assert result.stdout == ''.join(f'plot: {out}\n' for out in outs)
 
 
+def test_takes_folders_above_runs_as_arguments(tmp_path):
+  folder = tmp_path / 'sweep'
+  folder.mkdir()
+  for name in 'ab':
+    _workdir(folder / name)
+    (folder / name / 'config.json').write_text(_CONFIG)
+  result = runs.call('plot', str(folder), f'--out={tmp_path}/both.png')
+  assert result.returncode == 0, result.stderr
+  assert (tmp_path / 'both.png').read_bytes().startswith(_PNG)
+
+
 def test_a_pdf_has_two_pages(tmp_path):
   out = tmp_path / 'out.pdf'
   flags = f'--out={out}', '--x=updates'
@@ -37,7 +49,8 @@ def test_a_pdf_has_two_pages(tmp_path):
 
 def test_error_is_one_sentence(tmp_path):
   assert runs.refusal('plot', f'--workdir={tmp_path}') == (
-    f'plot: {tmp_path} has no metrics.csv; name the --workdir of a run.'
+    f'plot: {tmp_path} holds no run (no config.json in or below it); name '
+    "runs' work directories, or a folder above them."
   )
   flag = _workdir(tmp_path / 'a')
   (tmp_path / 'a/plot-2.png').symlink_to(tmp_path / 'mine.png')

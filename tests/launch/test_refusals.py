@@ -38,7 +38,11 @@ _CASES = {
   'check_env': [
     (['--config.env.num_envs=-1'], '--config.env.num_envs=-1: '),
   ],
-  'evaluate': [([], "--workdir is missing; name a run's work directory.")],
+  'evaluate': [
+    ([], "--workdir is missing; name a run's work directory."),
+    (['a', 'b'], 'unexpected arguments: a b'),
+    (['a', '--workdir=b'], 'unexpected arguments: a'),
+  ],
   'export': [([], "--workdir is missing; name a run's work directory.")],
   'list': [
     (['envs', 'nothing'], 'list: no envs match nothing.'),
@@ -46,7 +50,7 @@ _CASES = {
   'plot': [
     (['--x=steps'], '--x=steps: value should be one of <frames|time|updates>'),
     (['--smooth=0'], '--smooth=0: 0 is not a positive integer'),
-    ([], 'name runs as --workdir=DIR, once for each.'),
+    ([], 'plot: name runs, or folders above them.'),
   ],
   'record': [
     (['--out={}/x'], '--config is missing; name a file'),
