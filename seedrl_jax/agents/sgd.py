@@ -26,13 +26,14 @@ class LossOutput(NamedTuple):
     valid_share: share of valid transitions in a loss to which the others add 0.
       The trainer divides loss and gradient by its mean over pieces and devices:
       a mean over all becomes one over valid transitions.
-    returns: of the value head, for PopArt; like the loss not yet divided.
+    returns: of the value head, like the loss not yet divided; None without
+      PopArt.
   """
 
   metrics: Mapping[str, jax.Array]
   priorities: jax.Array | None = None
   valid_share: jax.Array | float = 1.0
-  returns: popart.Moments = popart.NONE
+  returns: popart.Moments | None = None
 
 
 # Maps (params, target_params, batch, key, `TrainState.progress`) to the batch's
@@ -62,7 +63,7 @@ class _Total(NamedTuple):
   gradient: base.Params
   valid_share: jax.Array
   moments: pixels.NamedMoments
-  returns: popart.Moments
+  returns: popart.Moments | None
 
 
 # A micro-batch, or a device's whole share, with its key.
@@ -181,7 +182,7 @@ class Trainer:
       grads,
       jnp.float32(output.valid_share),
       self.moments(batch.unroll.steps.observation),
-      jax.tree.map(jnp.float32, output.returns),
+      output.returns,
     )
     return total, output.priorities
 

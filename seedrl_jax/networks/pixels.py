@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from seedrl_jax import types
+from seedrl_jax.networks import popart
 
 # Before this many, pixels stay as they are: few frames of as many games that
 # have just begun hardly differ.
@@ -126,5 +127,5 @@ def trained(params: types.Nest) -> types.Nest:
   return {
     key: trained(value)
     for key, value in params.items()
-    if not key.startswith((_PREFIX, 'popart'))
+    if not key.startswith((_PREFIX, popart.NAME))
   }

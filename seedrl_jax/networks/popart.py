@@ -21,7 +21,8 @@ from seedrl_jax import types
 # in Hessel et al. 2018.
 _RATE = 3e-4
 _LEAST, _MOST = 1e-4, 1e6
-_NAME = 'popart'
+# Of the statistics' module, and so of its parameters.
+NAME = 'popart'
 _LINEAR = 'Dense_0'
 
 
@@ -31,17 +32,13 @@ class Moments(NamedTuple):
   Of a batch, both are about the old mean: E(x - m) and E(x - m)^2.
   """
 
-  mean: jax.Array | float
-  variance: jax.Array | float
+  mean: jax.Array
+  variance: jax.Array
 
   @property
   def deviation(self) -> jax.Array:
     """The scale of values, between bounds."""
     return jnp.clip(jnp.sqrt(self.variance), _LEAST, _MOST)
-
-
-# Of a head without PopArt.
-NONE = Moments(0.0, 1.0)
 
 
 class Statistics(nn.Module):
@@ -61,16 +58,13 @@ class Statistics(nn.Module):
 
 def unnormalize(value: jax.Array) -> jax.Array:
   """Returns values of a head's outputs; call it in the head's module."""
-  moments = Statistics(name=_NAME)()
+  moments = Statistics(name=NAME)()
   return moments.deviation * value + moments.mean
 
 
 def moments(params: types.Nest) -> Moments:
-  """Returns the moments of a network's value head; `NONE` without PopArt."""
-  head = params['baseline']
-  if _NAME not in head:
-    return NONE
-  statistics = jax.lax.stop_gradient(head[_NAME])
+  """Returns the moments of a network's value head, which must have PopArt."""
+  statistics = jax.lax.stop_gradient(params['baseline'][NAME])
   return Moments(statistics['mean'], statistics['variance'])
 
 
@@ -95,7 +89,7 @@ def absorb(params: types.Nest, batch: Moments) -> types.Nest:
   were 0, become the mean of the returns.
   """
   head = params['baseline']
-  old, count = moments(params), head[_NAME]['count'] + 1.0
+  old, count = moments(params), head[NAME]['count'] + 1.0
   rate = jnp.maximum(_RATE, 1.0 / count)
   change = rate * batch.mean
   variance = (1.0 - rate) * old.variance + rate * batch.variance
@@ -110,4 +104,4 @@ def absorb(params: types.Nest, batch: Moments) -> types.Nest:
     'bias': ratio * linear['bias'] - shift,
   }
   statistics = {'count': count, **new._asdict()}
-  return {**params, 'baseline': {_LINEAR: linear, _NAME: statistics}}
+  return {**params, 'baseline': {_LINEAR: linear, NAME: statistics}}

@@ -62,7 +62,10 @@ def _vtrace(values, others, baseline, steps, reference=False):
     return vtrace_reference.vtrace(*args).loss
   distribution = distributions.Categorical(values.shape[-1:])
   outputs = heads.ActorCriticOutput(values, baseline)
-  return vtrace_loss.vtrace_loss(config, distribution, outputs, steps, _COST)
+  loss, output = vtrace_loss.vtrace_loss(
+    config, distribution, outputs, steps, _COST
+  )
+  return loss, output.metrics
 
 
 def _ppo(values, others, baseline, steps, reference=False):
@@ -325,7 +328,7 @@ def test_losses_of_several_choices_sum_those_of_each(name):
   config = _loss_config(base_config.get_config, kl_cost=0.3)
   outputs = heads.ActorCriticOutput(values, baseline)
   several = steps._replace(agent_output=vtrace.AgentOutput(action, others))
-  loss, metrics = vtrace_loss.vtrace_loss(
+  loss, output = vtrace_loss.vtrace_loss(
     config, distribution, outputs, several, _COST
   )
   single = steps._replace(agent_output=vtrace.AgentOutput(one, joint(others)))
@@ -333,4 +336,4 @@ def test_losses_of_several_choices_sum_those_of_each(name):
     config, joint(values), baseline, single, _COST
   )
   np.testing.assert_allclose(loss, expected.loss, rtol=2e-5)
-  assert metrics['entropy'] < distribution.max_entropy
+  assert output.metrics['entropy'] < distribution.max_entropy

@@ -55,7 +55,12 @@ def _sequence(seed=0):
 
 def _gradient(config, outputs, steps):
   """Returns the loss and metrics, and the gradient by `outputs`."""
-  loss = functools.partial(loss_lib.vtrace_loss, config, _DISTRIBUTION)
+
+  def loss(*args):
+    value, output = loss_lib.vtrace_loss(config, _DISTRIBUTION, *args)
+    assert output.returns is None
+    return value, output.metrics
+
   gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))
   return jax.device_get(gradient(outputs, steps, np.float32(0.02)))
 
@@ -97,7 +102,7 @@ def test_popart_scales_advantages_and_errors():
   outputs, steps = _sequence()
   statistics = popart.Moments(np.float32(3.0), np.float32(deviation**2))
   gradient = jax.value_and_grad(loss_lib.vtrace_loss, argnums=2, has_aux=True)
-  (loss, metrics), slope = gradient(
+  (loss, output), slope = gradient(
     config, _DISTRIBUTION, outputs, steps, np.float32(0.02), statistics
   )
   # The loss of rewards and values in these units.
@@ -115,7 +120,7 @@ def test_popart_scales_advantages_and_errors():
     rtol=1e-4,
     atol=1e-7,
   )
-  found = metrics['returns'].mean / np.mean(valid)
+  found = output.returns.mean / output.valid_share
   np.testing.assert_allclose(
     found, expected.value[valid].mean() - 3.0, rtol=1e-4
   )

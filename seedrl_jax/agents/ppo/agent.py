@@ -323,12 +323,9 @@ class PPO:
       lambda x: jnp.swapaxes(x, 0, 1), (data.inputs, data.samples)
     )
     outputs, _ = self.module.apply({'params': params}, inputs, data.core)
+    scale = popart.moments(params).deviation if self.module.popart else 1.0
     return loss_lib.ppo_loss(
-      self.config.loss,
-      self.distribution,
-      outputs,
-      samples,
-      popart.moments(params).deviation,
+      self.config.loss, self.distribution, outputs, samples, scale
     )
 
 

@@ -112,18 +112,10 @@ def make_loss(config: types.Config, module: heads.ActorCritic) -> sgd.LossFn:
     if config.loss.target_entropy is not None:
       speed = config.loss.entropy_cost_adjustment_speed
       cost = jnp.exp(speed * params['entropy_cost'])
-    value, metrics = loss_lib.vtrace_loss(
-      config.loss,
-      distribution,
-      outputs,
-      unroll.steps,
-      cost,
-      popart.moments(params['network']),
+    statistics = popart.moments(params['network']) if module.popart else None
+    value, output = loss_lib.vtrace_loss(
+      config.loss, distribution, outputs, unroll.steps, cost, statistics
     )
-    returns = metrics.pop('returns')
-    valid_share = 1.0 - metrics['masked_share']
-    return scale * value, sgd.LossOutput(
-      metrics, valid_share=valid_share, returns=returns
-    )
+    return scale * value, output
 
   return loss

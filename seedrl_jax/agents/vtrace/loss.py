@@ -1,13 +1,13 @@
 """V-trace targets and the loss of unrolls that hold several episodes."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
 
 from seedrl_jax import types
-from seedrl_jax.agents import base
+from seedrl_jax.agents import base, sgd
 from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.networks import distributions, heads, popart
 
@@ -107,47 +107,77 @@ def vtrace_loss(
   outputs: heads.ActorCriticOutput,
   steps: types.Steps,
   cost: jax.Array,
-  statistics: popart.Moments = popart.NONE,
-) -> tuple[jax.Array, dict[str, Any]]:
+  statistics: popart.Moments | None = None,
+) -> tuple[jax.Array, sgd.LossOutput]:
   """Computes policy gradient, baseline, entropy and KL losses (section 4.2).
 
   Linear in equal pieces of the batch. `outputs` and `steps` are `[T + 1, B]`;
   `agent_output` has `action` and `policy_logits`; `cost` is that of entropy.
-  PopArt's `statistics` scale advantages and the errors of values.
+  PopArt's `statistics`, if it is used, scale advantages and errors of values.
 
   Returns:
-    the sum over valid transitions divided by T x B, and metrics, of which
-    'returns' are moments for `popart.absorb`.
+    the sum over valid transitions divided by T x B, and auxiliary outputs,
+    which have moments for `popart.absorb` if `statistics` are given.
   """
-  logits, baseline = outputs.policy, outputs.baseline
-  chex.assert_equal_shape([baseline, steps.reward])
-  chex.assert_shape(steps.agent_output.policy_logits, logits.shape)
-  chex.assert_type([logits, baseline, steps.reward], jnp.float32)
-
-  terms = _policy_terms(
-    distribution,
-    logits[:-1],
-    steps.agent_output.policy_logits[:-1],
-    steps.agent_output.action[:-1],
-  )
+  terms = _policy_terms(distribution, outputs, steps)
   transitions = transitions_lib.from_config(config, steps)
   rho = jnp.exp(
     jax.lax.stop_gradient(terms.log_prob) - terms.behaviour_log_prob
   )
   targets = vtrace_targets(
-    config, transitions, rho, jax.lax.stop_gradient(baseline)
+    config, transitions, rho, jax.lax.stop_gradient(outputs.baseline)
   )
-  valid, values = transitions.valid, baseline[:-1]
+  valid, values = transitions.valid, outputs.baseline[:-1]
+  advantage, error, returns = targets.advantage, targets.value - values, None
+  if statistics is not None:
+    advantage /= statistics.deviation
+    error /= statistics.deviation
+    returns = popart.batch_moments(statistics, targets.value, valid)
+  loss, metrics = _weighted_sum(config, terms, valid, advantage, error, cost)
+  metrics |= _diagnostics(config, terms, valid, rho, targets, values)
+  # Of all actions, legal or not; none of those that are not discrete.
+  if max_entropy := distribution.max_entropy:
+    metrics['health/entropy_share'] = metrics['entropy'] / max_entropy
+  valid_share = 1.0 - metrics['masked_share']
+  return loss, sgd.LossOutput(metrics, None, valid_share, returns)
+
+
+def _policy_terms(
+  distribution: distributions.Distribution,
+  outputs: heads.ActorCriticOutput,
+  steps: types.Steps,
+) -> PolicyTerms:
+  chex.assert_equal_shape([outputs.baseline, steps.reward])
+  chex.assert_equal_shape([outputs.policy, steps.agent_output.policy_logits])
+  chex.assert_type([*outputs, steps.reward], jnp.float32)
+  logits, acted = jax.tree.map(
+    lambda x: x[:-1], (outputs.policy, steps.agent_output)
+  )
+  return PolicyTerms(
+    log_prob=distribution.log_prob(logits, acted.action),
+    behaviour_log_prob=distribution.log_prob(acted.policy_logits, acted.action),
+    entropy=distribution.entropy(logits),
+    kl=distribution.kl(acted.policy_logits, logits),
+  )
+
+
+def _weighted_sum(
+  config: types.Config,
+  terms: PolicyTerms,
+  valid: jax.Array,
+  advantage: jax.Array,
+  error: jax.Array,
+  cost: jax.Array,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+  """Returns the sum of the losses, and metrics; `error` is of the values."""
 
   def mean(x: jax.Array) -> jax.Array:
     # All pieces of a batch need the same denominator: count all transitions,
     # see `sgd.LossOutput.valid_share`.
     return jnp.sum(jnp.where(valid, x, 0.0)) / valid.size
 
-  deviation = statistics.deviation
-  advantage = targets.advantage / deviation
   policy_loss = -mean(advantage * terms.log_prob)
-  baseline_loss = 0.5 * mean(jnp.square((targets.value - values) / deviation))
+  baseline_loss = 0.5 * mean(jnp.square(error))
   loss = (
     policy_loss
     + config.baseline_cost * baseline_loss
@@ -159,30 +189,11 @@ def vtrace_loss(
     # metric.
     excess = mean(terms.entropy - config.target_entropy)
     loss += cost * jax.lax.stop_gradient(excess)
-  metrics = _diagnostics(config, terms, valid, rho, targets, values)
-  # Of all actions, legal or not; none of those that are not discrete.
-  if max_entropy := distribution.max_entropy:
-    metrics['health/entropy_share'] = metrics['entropy'] / max_entropy
-  return loss, metrics | {
+  return loss, {
     'policy': policy_loss,
     'baseline': baseline_loss,
     'entropy_cost': cost,
-    'returns': popart.batch_moments(statistics, targets.value, valid),
   }
-
-
-def _policy_terms(
-  distribution: distributions.Distribution,
-  logits: jax.Array,
-  behaviour_logits: jax.Array,
-  action: jax.Array,
-) -> PolicyTerms:
-  return PolicyTerms(
-    log_prob=distribution.log_prob(logits, action),
-    behaviour_log_prob=distribution.log_prob(behaviour_logits, action),
-    entropy=distribution.entropy(logits),
-    kl=distribution.kl(behaviour_logits, logits),
-  )
 
 
 def _diagnostics(
