@@ -56,20 +56,16 @@ def sac_loss(
   transitions = transitions_lib.from_steps(
     steps, discount=config.discount, reward_scale=config.reward_scale
   )
+  valid = transitions.valid
 
   def mean(x: jax.Array) -> jax.Array:
-    return (
-      jnp.sum(jnp.where(transitions.valid, x, 0.0)) / transitions.valid.size
-    )
+    return jnp.sum(jnp.where(valid, x, 0.0)) / valid.size
 
   temperature = jnp.float32(config.temperature)
   if config.adapt_temperature:
     temperature = jax.lax.stop_gradient(jnp.exp(log_temperature))
-  next_value = jnp.min(values.next_q, 0) - temperature * values.next_log_prob
-  target = jax.lax.stop_gradient(
-    transitions.reward + transitions.discount * next_value
-  )
-  error = jnp.where(transitions.valid, target - values.q, 0.0)
+  target = _target(transitions, values, temperature)
+  error = jnp.where(valid, target - values.q, 0.0)
   critic = 0.5 * mean(jnp.sum(jnp.square(error), axis=0))
   policy = mean(temperature * values.log_prob - jnp.min(values.policy_q, 0))
   loss = critic + policy
@@ -77,21 +73,37 @@ def sac_loss(
     # Worth 0 as a metric: only its gradient has a meaning.
     excess = jax.lax.stop_gradient(-values.log_prob - target_entropy)
     loss += log_temperature * mean(excess)
+  metrics = {'critic': critic, 'policy': policy, 'temperature': temperature}
+  return loss, metrics | _diagnostics(values, target, error, valid)
 
-  def mean_of_valid(x: jax.Array) -> jax.Array:
-    return transitions_lib.mean_of_valid(x, transitions.valid)
 
-  return loss, {
-    'critic': critic,
-    'policy': policy,
-    'temperature': temperature,
-    'entropy': mean_of_valid(-values.log_prob),
-    'td_error': mean_of_valid(jnp.mean(jnp.abs(error), axis=0)),
-    'q_mean': mean_of_valid(jnp.mean(values.q, axis=0)),
-    'q_target': mean_of_valid(target),
+def _target(
+  transitions: transitions_lib.Transitions,
+  values: Values,
+  temperature: jax.Array,
+) -> jax.Array:
+  """Returns the critics' target without gradient, float32 `[T, B]`."""
+  next_value = jnp.min(values.next_q, 0) - temperature * values.next_log_prob
+  return jax.lax.stop_gradient(
+    transitions.reward + transitions.discount * next_value
+  )
+
+
+def _diagnostics(
+  values: Values, target: jax.Array, error: jax.Array, valid: jax.Array
+) -> dict[str, jax.Array]:
+
+  def mean(x: jax.Array) -> jax.Array:
+    return transitions_lib.mean_of_valid(x, valid)
+
+  return {
+    'entropy': mean(-values.log_prob),
+    'td_error': mean(jnp.mean(jnp.abs(error), axis=0)),
+    'q_mean': mean(jnp.mean(values.q, axis=0)),
+    'q_target': mean(target),
     'explained_variance': transitions_lib.explained_variance(
-      target, jnp.mean(error, axis=0), transitions.valid
+      target, jnp.mean(error, axis=0), valid
     ),
     'health/value_std': jnp.std(jnp.mean(values.q, axis=0)),
-    'masked_share': 1.0 - jnp.mean(transitions.valid),
+    'masked_share': 1.0 - jnp.mean(valid),
   }
