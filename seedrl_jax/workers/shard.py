@@ -19,7 +19,7 @@ import ml_collections
 import numpy as np
 import optax
 
-from seedrl_jax.agents import sgd
+from seedrl_jax.agents import optimizers
 from seedrl_jax.runtime import process
 from seedrl_jax.workers import flat, links, memory, shared
 
@@ -156,7 +156,7 @@ def main(config: ml_collections.ConfigDict, info: Mapping[str, Any]) -> None:
   threading.excepthook = _end
   # Accelerators are the workers'.
   jax.config.update('jax_platforms', 'cpu')
-  settings, optimizer = config.asynchronous, sgd.make_optimizer(config)
+  settings, optimizer = config.asynchronous, optimizers.make(config)
   index, size, target_size = info['shard'], info['size'], info['target_size']
   shard = Shard(
     make_snapshot(optimizer, size, target_size, info[f'snapshot-{index}']),

@@ -10,7 +10,7 @@ import pytest
 from absl.testing import parameterized
 
 from seedrl_jax import types
-from seedrl_jax.agents import base, sgd, transitions
+from seedrl_jax.agents import base, optimizers, transitions
 from seedrl_jax.agents.pqn import agent as agent_lib
 from seedrl_jax.agents.pqn import loss as loss_lib
 from seedrl_jax.configs import pqn_cartpole
@@ -146,7 +146,7 @@ def test_targets_are_fixed_before_the_first_epoch():
   network = network_lib.make_network(config.network, _ENV_SPEC)
   module = heads.QNetwork(network, 0, False)
   loss = agent_lib.make_loss(module)
-  batch, optimizer = _batch(agent), sgd.make_optimizer(config)
+  batch, optimizer = _batch(agent), optimizers.make(config)
   unroll = batch.unroll
   q_values, _ = jax.jit(module.apply)(
     {'params': initial.params},

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from seedrl_jax.agents import base, sgd
+from seedrl_jax.agents import base, optimizers, sgd
 from seedrl_jax.workers import board as board_lib
 from seedrl_jax.workers import children, flat, server
 from seedrl_jax.workers import shard as shard_lib
@@ -44,7 +44,7 @@ def make_agent(config: ml_collections.ConfigDict) -> base.Agent:
   return toys.make_agent(
     SIZE,
     loss=_loss,
-    optimizer=sgd.make_optimizer(config),
+    optimizer=optimizers.make(config),
     learning_rate=lambda progress: jnp.float32(LEARNING_RATE),
     target_update_period=2,
     target_update_rate=0.5,

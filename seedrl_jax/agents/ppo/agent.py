@@ -13,8 +13,8 @@ from seedrl_jax.agents import (
   base,
   minibatches,
   normalization,
+  optimizers,
   popart_config,
-  sgd,
 )
 from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.ppo import loss as loss_lib
@@ -111,7 +111,7 @@ class PPO:
 
   @functools.cached_property
   def _optimizer(self) -> optax.GradientTransformation:
-    return sgd.make_optimizer(self.config)
+    return optimizers.make(self.config)
 
   def init(self, key: jax.Array) -> State:
     init_params = network_lib.make_init(self.module, self.module, self.env_spec)
@@ -199,7 +199,7 @@ class PPO:
     old_params, data, metrics = self.prepare(
       state, returns, steps, core.network
     )
-    rate = sgd.learning_rate(self.config)(progress)
+    rate = optimizers.learning_rate(self.config)(progress)
     training, output = minibatches.run(
       functools.partial(self._step, data, rate),
       _Training(old_params, state.opt_state, jnp.zeros((), bool)),
@@ -216,7 +216,7 @@ class PPO:
       observations = normalization.merge_observations(observations, steps)
     change = jax.tree.map(jnp.subtract, training.params, old_params)
     metrics |= {**output.metrics, 'learning_rate': rate}
-    metrics |= sgd.update_metrics(change, old_params)
+    metrics |= optimizers.update_metrics(change, old_params)
     # An infinite observation spoils the statistics, which only the next
     # updates would show.
     checked = jax.tree.leaves((metrics, observations, returns))
@@ -298,7 +298,7 @@ class PPO:
       data = data._replace(samples=samples._replace(advantage=advantage))
     gradient = jax.value_and_grad(self.loss, has_aux=True)
     (loss, metrics), grads = base.mean_over_devices(gradient(old.params, data))
-    params, opt_state, scalars = sgd.apply_gradient(
+    params, opt_state, scalars = optimizers.apply_gradient(
       self._optimizer, rate, grads, old, self.config.optimizer.clip_norm
     )
     scalars['total'] = loss
@@ -312,7 +312,7 @@ class PPO:
       )
     metrics |= {'skipped_share': stopped.astype(jnp.float32), **scalars}
     return _Training(params, opt_state, stopped), base.UpdateOutput(
-      metrics, sgd.all_finite(scalars)
+      metrics, optimizers.all_finite(scalars)
     )
 
   def loss(

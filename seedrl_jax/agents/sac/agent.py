@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 from seedrl_jax import types
-from seedrl_jax.agents import base, minibatches, sgd
+from seedrl_jax.agents import base, minibatches, optimizers, sgd
 from seedrl_jax.agents.sac import loss as loss_lib
 from seedrl_jax.networks import (
   distributions,
@@ -163,8 +163,8 @@ class Learner:
       self._policy, self._choose, lambda params: params.policy
     )
     self._init_policy = network_lib.make_init(self._policy, network, env_spec)
-    self._optimizer = sgd.make_optimizer(config)
-    self._learning_rate = sgd.learning_rate(config)
+    self._optimizer = optimizers.make(config)
+    self._learning_rate = optimizers.learning_rate(config)
     self._middle, self._half = distributions.scale(env_spec.action)
     self._target_entropy = config.loss.target_entropy
     if self._target_entropy is None:
@@ -176,13 +176,11 @@ class Learner:
     action = self._to_unit(example.previous_action)
     # Not by vmap: QR factorisations of several matrices, of which orthogonal
     # weights are made, wait for each other forever on XLA's threads for CPUs.
-    critics = jax.tree.map(
-      lambda *leaves: jnp.stack(leaves),
-      *(
-        self._critic.init(key, example.observation, action)['params']
-        for key in jax.random.split(critic_key, _NUM_CRITICS)
-      ),
-    )
+    critics = [
+      self._critic.init(key, example.observation, action)['params']
+      for key in jax.random.split(critic_key, _NUM_CRITICS)
+    ]
+    critics = jax.tree.map(lambda *leaves: jnp.stack(leaves), *critics)
     params = Params(
       self._init_policy(policy_key),
       critics,
@@ -262,7 +260,7 @@ class Learner:
       policy = optax.tree.scale(factor, updates.policy)
       return updates._replace(policy=policy)
 
-    params, opt_state, scalars = sgd.apply_gradient(
+    params, opt_state, scalars = optimizers.apply_gradient(
       self._optimizer,
       rate,
       grads,
@@ -277,7 +275,7 @@ class Learner:
       self._config.loss.target_update_rate,
     )
     new_state = State(params, targets, opt_state, state.step + 1)
-    return new_state, ({**metrics, **scalars}, sgd.all_finite(scalars))
+    return new_state, ({**metrics, **scalars}, optimizers.all_finite(scalars))
 
   def loss(
     self,

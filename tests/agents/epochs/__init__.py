@@ -8,7 +8,7 @@ import ml_collections
 import optax
 
 from seedrl_jax import types
-from seedrl_jax.agents import base, sgd, transitions
+from seedrl_jax.agents import base, optimizers, transitions
 from seedrl_jax.networks import distributions, heads
 from seedrl_jax.networks import network as network_lib
 from tests.agents.epochs.keys import KEYS
@@ -46,8 +46,8 @@ def make_agent(
   network = network_lib.make_network(config.network, env_spec)
   module = heads.ActorCritic(network, distributions.make(env_spec.action))
   init_params = network_lib.make_init(module, network, env_spec)
-  optimizer = sgd.make_optimizer(config)
-  learning_rate = sgd.learning_rate(config)
+  optimizer = optimizers.make(config)
+  learning_rate = optimizers.learning_rate(config)
 
   def init(key: jax.Array) -> State:
     params = init_params(key)
