@@ -30,18 +30,19 @@ PROGRAM = program.NAME
 flags.disclaim_key_flags()
 
 
-def _names_or_tuple(parser: tuple_parser.TupleParser, argument: Any) -> Any:
+class _NamesParser(tuple_parser.TupleParser):
   """Parses a tuple, whose names need no quotation marks: csv,wandb."""
-  words = str(argument).split(',')
-  if len(words) > 1 and all(
-    re.fullmatch(r'[A-Za-z_][\w:.]*', x) for x in words
-  ):
-    return tuple(words)
-  return _parse_tuple(parser, argument)
+
+  def parse(self, argument: Any) -> Any:
+    words = str(argument).split(',')
+    if len(words) > 1 and all(
+      re.fullmatch(r'[A-Za-z_][\w:.]*', x) for x in words
+    ):
+      return tuple(words)
+    return super().parse(argument)
 
 
-_parse_tuple = tuple_parser.TupleParser.parse
-tuple_parser.TupleParser.parse = _names_or_tuple
+config_flags.register_flag_parser_for_type(tuple, _NamesParser())
 
 
 class _Finder(flags.ArgumentParser):
