@@ -58,9 +58,15 @@ class BestCheckpoint:
       self._is_due = False
       self._writer.save_midway(state, record, wait=False)
 
-  def finish(self) -> None:
-    """Waits for the checkpoint that is being written; says which is best."""
-    self._writer.finish()
+  def finish(self, timeout: float) -> None:
+    """Waits at most `timeout` seconds for a write; says which one is best."""
+    self._writer.finish(timeout)
+    if self._writer.is_writing:
+      self._say(
+        f'The best checkpoint was not written within {timeout:.0f} s; an older '
+        'one may remain.'
+      )
+      return
     for step in self._storage.steps():
       self._say(
         f'Best checkpoint: {step}, with an evaluation of {self._best:.2f}.'

@@ -1,7 +1,7 @@
 """Checks a configuration, and works out what a run consists of.
 
-Opens nothing, and needs no JAX. Conditions on several keys, or on the
-environment, are checked elsewhere.
+Opens nothing, and needs no JAX. Each agent checks its own keys together with
+the environment.
 """
 
 from __future__ import annotations
@@ -36,13 +36,19 @@ def check(
   Without them, the agent's sections may have any keys.
 
   Raises:
-    ValueError: if a value is wrong; names the flag and what it can be.
+    ValueError: if a value is wrong, or nothing evaluates the best checkpoint;
+      names the flag and what it can be.
   """
   settings.check(
     config,
     base_config.ALLOWED | dict(agent_keys or {}),
     complete=bool(agent_keys),
   )
+  if config.checkpoint.keep_best and not config.num_eval_envs:
+    raise ValueError(
+      '--config.checkpoint.keep_best=True: needs evaluation; give '
+      '--config.num_eval_envs at least 1.'
+    )
 
 
 @dataclasses.dataclass(frozen=True)

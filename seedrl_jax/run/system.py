@@ -77,6 +77,11 @@ class System:
       HostLost: if another host is gone.
     """
     layout_lib.check(config, agents.allowed(config))
+    if init_optimizer and not init_from:
+      raise ValueError(
+        '--init_optimizer: there is no run to take the optimiser of; give '
+        '--init_from.'
+      )
     self._config = config
     self._line = line or progress.ProgressLine()
     coordinator = coordinator or coordinator_lib.Coordinator()
@@ -173,11 +178,6 @@ class System:
   def _open_best(self) -> best_lib.BestCheckpoint | None:
     self._best = None
     if self._config.checkpoint.keep_best and not self._coordinator.index:
-      if not self._config.num_eval_envs:
-        raise ValueError(
-          '--config.checkpoint.keep_best=True: needs evaluation; give '
-          '--config.num_eval_envs at least 1.'
-        )
       self._best = best_lib.BestCheckpoint(self._workdir, self._line.say)
     return self._best
 
@@ -246,8 +246,10 @@ class System:
     group.run(
       'checkpoint', lambda: self._writer.finish(training_lib.JOIN_SECONDS)
     )
-    if self._best is not None:
-      group.run('best checkpoint', self._best.finish)
+    if (best := self._best) is not None:
+      group.run(
+        'best checkpoint', lambda: best.finish(training_lib.JOIN_SECONDS)
+      )
     group.run('hosts', coordinator.wait_saved)
     others = list(coordinator.failures)
     summary = self._reporter.summary(self._status(stuck))

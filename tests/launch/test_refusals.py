@@ -62,6 +62,7 @@ _CASES = {
     ),
     ([_BENCHMARK, '--config.sed=1'], '--config.sed: the config'),
   ],
+  'report': [([], 'report: name runs, or folders above them.')],
   'reverb_server': [
     (['--reverb_python=/no/such'], '--reverb_python=/no/such: '),
     (['--reverb_python=/no/such', '--check'], '--reverb_python=/no/such: '),
@@ -102,6 +103,18 @@ _CASES = {
     # A whole number, and too many.
     ([_WORKDIR, '--config.batch_size=1e9'], 'batch_size=1000000000: give 1 to'),
     ([_WORKDIR, 'surplus'], 'unexpected arguments: surplus'),
+    (
+      [_WORKDIR, '--init_optimizer'],
+      '--init_optimizer: there is no run to take the optimiser of; give',
+    ),
+    (
+      [
+        _WORKDIR,
+        '--config.num_eval_envs=0',
+        '--config.checkpoint.keep_best=True',
+      ],
+      '--config.checkpoint.keep_best=True: needs evaluation; give',
+    ),
     (
       [_WORKDIR, '--config.env.id=Pendulum-v1'],
       'of Pendulum-v1 are continuous; take',

@@ -6,7 +6,7 @@ from tests.lab.studies import study_runs
 
 def test_default_folder_is_in_the_first(tmp_path):
   folders = [study_runs.write(tmp_path / name, [1.0]) for name in 'ab']
-  result = runs.call('report', *map(str, folders))
+  result = runs.call('report', f'--workdir={folders[0]}', str(folders[1]))
   assert result.returncode == 0, result.stderr
   text = tmp_path / 'a/report/report.md'
   assert result.stdout == f'report: {text}\n'

@@ -1,6 +1,7 @@
 """Tests for seedrl_jax/run/callbacks.py and seedrl_jax/run/best.py."""
 
 import math
+import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -25,9 +26,9 @@ def _report(frames=0, **metrics):
 
 def test_stops_at_a_return():
   stop = callbacks.StopAtReturn(5.0)
-  assert [stop(_report(eval__return=x)) for x in (None, 4.9, 5.0)] == [
-    *(True, True, False)
-  ]
+  returns = [None, 4.9, 5.0]
+  going = [stop(_report(eval__return=x)) for x in returns]
+  assert going == [True, True, False]
   with pytest.raises(ValueError, match="metric='eval/retrn': there is no such"):
     callbacks.StopAtReturn(5.0, 'eval/retrn')(_report(eval__return=1.0))
 
@@ -105,16 +106,27 @@ def test_goes_on_from_the_best(tmp_path):
     window.count = 20
     keeper.note(window)
     keeper.save_if_due(lambda: state, lambda record=record: record)  # noqa: B023
-    keeper.finish()
+    keeper.finish(timeout=600)
     assert [path.name for path in directory.best.iterdir()] == [kept]
   assert said[-1] == 'Best checkpoint: 3, with an evaluation of 2.00.'
   assert math.isclose(keeper._best, 2.0)
 
 
-def test_needs_evaluation(tmp_path):
-  with pytest.raises(
-    ValueError, match='keep_best=True: needs evaluation; give'
-  ):
-    runs.Run(runs.tiny(checkpoint__keep_best=True), tmp_path)
+def test_waits_no_longer_than_the_caller_allows(tmp_path, monkeypatch):
+  may_write, said = threading.Event(), []
+  keeper = best.BestCheckpoint(workdir.Workdir(tmp_path), said.append)
+  monkeypatch.setattr(keeper._storage, 'save', lambda *args: may_write.wait())
+  window = report.EpisodeWindow([1.0] * 20, 20)
+  window.count = 20
+  keeper.note(window)
+  keeper.save_if_due(lambda: State(np.int32(1)), report.RunRecord)
+  keeper.finish(timeout=0)
+  assert said[-1].startswith('The best checkpoint was not written within 0 s;')
+  may_write.set()
+  keeper.finish(timeout=600)
+  assert not keeper._writer.is_writing
+
+
+def test_a_run_may_have_no_best(tmp_path):
   with pytest.raises(ValueError, match='holds no'):
     policy.load(tmp_path, 'best')

@@ -32,6 +32,12 @@ def test_a_shipped_configuration_passes(name):
   assert set(dict(settings.leaves(config, allowed))) == set(allowed)
 
 
+def _without_evaluation():
+  config = base.get_config()
+  config.num_eval_envs = 0
+  return config
+
+
 @pytest.mark.parametrize(
   ('make', 'key', 'value'),
   [
@@ -45,6 +51,7 @@ def test_a_shipped_configuration_passes(name):
     (base.get_config, 'optimizer.learning_rate', math.nan),
     (base.get_config, 'actors.timeout', 1e12),
     (base.get_config, 'log.every_seconds', 0.0),
+    (_without_evaluation, 'checkpoint.keep_best', True),
     (base.get_config, 'log.writers', ('tensorboard',)),
     (base.get_config, 'log.writers', ('csv', 'csv')),
     (base.get_config, 'log.writers', ('csv,jsonl',)),
