@@ -13,7 +13,7 @@ KEYS: Table = {
   ),
 }
 # Keys that change the scale of rewards, too.
-_OTHERS = (*('env.reward_clip', 'loss.reward_clip', 'normalization.rewards'),)
+_OTHERS = ['env.reward_clip', 'loss.reward_clip', 'normalization.rewards']
 
 
 def is_used(config: types.Config) -> bool:

@@ -26,10 +26,16 @@ from seedrl_jax.runtime import settings
 # Of environments in JAX, `suite:name`.
 SUITES = ('gymnax', 'craftax', 'jumanji')
 # What such environments heed of the section `env`, or need not heed.
-_HEEDED = (
-  *('id', 'factory', 'factory_kwargs', 'options', 'num_envs'),
-  *('drop_observations', 'action_mask', 'compiled'),
-)
+_HEEDED = {
+  'id',
+  'factory',
+  'factory_kwargs',
+  'options',
+  'num_envs',
+  'drop_observations',
+  'action_mask',
+  'compiled',
+}
 
 
 def device_env(config: types.Config) -> types.DeviceEnv | None:

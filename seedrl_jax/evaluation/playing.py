@@ -26,10 +26,13 @@ _DEFAULT_NUM_ENVS = 10
 _SEED_OFFSET = 1_500_000_007
 _PROGRESS_SECONDS = 1.0
 # Keys that runs of earlier releases lack.
-_SINCE_THEN = (
-  *('network.categories', 'network.use_action_mask'),
-  *('network.popart', 'env.action_mask', 'env.compiled'),
-)
+_SINCE_THEN = {
+  'env.action_mask',
+  'env.compiled',
+  'network.categories',
+  'network.popart',
+  'network.use_action_mask',
+}
 # Keys that acting depends on, except the agent's.
 _NEEDED = {
   key: allowed
