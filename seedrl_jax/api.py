@@ -54,7 +54,7 @@ Allowed = Sequence[str | Callable[..., Any]]
 
 # Flags that are arguments here.
 _ARGUMENT = re.compile(
-  r'(?<![\w=-])--(?=(config|workdir|init_from|checkpoint|max_steps|episodes|seed|video)'
+  r'(?<![\w=-])--(?=(config|workdir|init_\w+|checkpoint|max_steps|episodes|seed|video)'
   r'\b)'
 )
 # At the end of an error.

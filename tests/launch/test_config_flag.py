@@ -35,6 +35,19 @@ def _describe(name, width=80):
   return config_flag.describe(test_configs.CONFIGS[name](), name, width)
 
 
+@pytest.mark.parametrize(
+  ('text', 'value'),
+  [
+    ('csv,mine:make', ('csv', 'mine:make')),
+    ("('csv',)", ('csv',)),
+    ('csv', ('csv',)),
+  ],
+)
+def test_names_of_a_tuple_need_no_quotation_marks(text, value):
+  flag = f'--config.log.writers={text}'
+  assert config_flag.override(base.get_config(), [flag]).log.writers == value
+
+
 @pytest.mark.parametrize('name', test_configs.CONFIGS)
 def test_lists_every_key_with_its_default(name):
   text = _describe(name)
