@@ -15,6 +15,7 @@ from seedrl_jax.demonstrations import teacher as teacher_lib
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.evaluation import playing
 from seedrl_jax.inference import assembler, specs
+from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay.reverb import errors
@@ -83,38 +84,21 @@ def record(
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
   options.check()
-  address = config.replay.address
-  if address and not config.demonstrations.fraction:
-    raise ValueError(
-      f'--config.replay.address={address}: without '
-      '--config.demonstrations.fraction there is no table to fill; give it as '
-      'the run and the server have it.'
-    )
-  config = config.copy_and_resolve_references()
-  config.num_eval_envs = options.width
-  env_spec = env_factory.make_env_spec(config)
-  agent = agents.load_agent(config, env_spec)
-  student = teacher_lib.Student(agent, config, env_spec)
-  if options.policy:
-    teacher = teacher_lib.from_policy(student, options.policy, options.seed)
-  else:
-    teacher = teacher_lib.from_checkpoint(
-      student, options.teacher_workdir, options, line
-    )
-  unroll = unroll_spec(student, agent, env_spec.stream)
-  layout = blocks.UnrollLayout(unroll, agent.overlap)
+  _check_table(config)
+  student = _make_student(config, options)
+  teacher = _load_teacher(student, options, line)
+  agent, env_spec = student.agent, student.env_spec
+  layout = blocks.UnrollLayout(
+    unroll_spec(student, agent, env_spec.stream), agent.overlap
+  )
+  places = [options.out]
   with contextlib.ExitStack() as cleanup:
-    if address:
-      store = replay_factory.make_store(
-        config.replay,
-        mixing.run_tables(config),
-        unroll,
-        block_width=config.batch_size,
-        batch_size=config.batch_size,
-        seed=config.seed,
-        overlap=layout.overlap,
-      )
+    store = None
+    if address := config.replay.address:
+      # Before playing, as the server may not answer.
+      store = _open_server(student.config, layout)
       cleanup.callback(store.close)
+      places.append(f'the server at {address}')
     with folder_lib.create(options.out, layout) as writer:
       returns = _play(student, teacher, options, writer, line)
       writer.manifest = folder_lib.Manifest(
@@ -125,17 +109,68 @@ def record(
         made_by=teacher.description,
         unroll=layout.signature(),
       )
-    if address:
-      try:
-        folder_lib.insert_all(store, options.out, env_spec.env_id)
-      except errors.ReverbError as e:
-        raise ValueError(
-          f'The server may have only a part of the demonstrations: {e}'
-        ) from e
-  places = [options.out]
-  if address:
-    places.append(f'the server at {address}')
+    if store is not None:
+      _insert(store, options.out, env_spec.env_id)
   return Recording(writer.manifest, returns, options.episodes, places)
+
+
+def _check_table(config: types.Config) -> None:
+  """Raises ValueError if the server has no table for demonstrations."""
+  address = config.replay.address
+  if address and not config.demonstrations.fraction:
+    raise ValueError(
+      f'--config.replay.address={address}: without '
+      '--config.demonstrations.fraction there is no table to fill; give it as '
+      'the run and the server have it.'
+    )
+
+
+def _make_student(
+  config: types.Config, options: RecordingOptions
+) -> teacher_lib.Student:
+  config = config.copy_and_resolve_references()
+  config.num_eval_envs = options.width
+  env_spec = env_factory.make_env_spec(config)
+  return teacher_lib.Student(
+    agents.load_agent(config, env_spec), config, env_spec
+  )
+
+
+def _load_teacher(
+  student: teacher_lib.Student,
+  options: RecordingOptions,
+  line: progress.ProgressLine,
+) -> teacher_lib.Teacher:
+  if options.policy:
+    return teacher_lib.from_policy(student, options.policy, options.seed)
+  return teacher_lib.from_checkpoint(
+    student, options.teacher_workdir, options, line
+  )
+
+
+def _open_server(
+  config: types.Config, layout: blocks.UnrollLayout
+) -> replay.TrajectoryStore:
+  """Connects to the server at `replay.address`."""
+  return replay_factory.make_store(
+    config.replay,
+    mixing.run_tables(config),
+    layout.unroll_spec,
+    block_width=config.batch_size,
+    batch_size=config.batch_size,
+    seed=config.seed,
+    overlap=layout.overlap,
+  )
+
+
+def _insert(store: replay.TrajectoryStore, out: str, env_id: str) -> None:
+  """Inserts the demonstrations of the folder `out` into the server."""
+  try:
+    folder_lib.insert_all(store, out, env_id)
+  except errors.ReverbError as e:
+    raise ValueError(
+      f'The server may have only a part of the demonstrations: {e}'
+    ) from e
 
 
 def unroll_spec(

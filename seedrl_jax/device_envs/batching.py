@@ -1,5 +1,6 @@
 """Makes a `types.DeviceEnv` of the functions of a single environment."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -60,46 +61,47 @@ def batch(
       Take 1 if episodes may be shorter than its inverse.
   """
 
-  def cast(observation: types.Nest) -> types.Nest:
-    return jax.tree.map(
-      lambda x, s: jnp.asarray(x, s.dtype).reshape(len(x), *s.shape),
-      observation,
-      spec.observation,
-    )
+  envs = _Batch(spec, reset, step, reset_share)
+  return types.DeviceEnv(
+    spec, jax.jit(envs.init, static_argnums=1), envs.step_all
+  )
 
-  def reset_some(key: jax.Array, count: int) -> tuple[types.Nest, types.Nest]:
-    states, observation = jax.vmap(reset)(jax.random.split(key, count))
-    return states, cast(observation)
 
-  def init(key: jax.Array, n: int) -> tuple[_State, types.EnvOutput]:
+@dataclasses.dataclass(frozen=True)
+class _Batch:
+  """The functions of a batch; see `batch` for the attributes."""
+
+  spec: types.StreamSpec
+  reset: Callable[[jax.Array], tuple[types.Nest, types.Nest]]
+  step: Callable[[jax.Array, types.Nest, jax.Array], Transition]
+  reset_share: float
+
+  def init(self, key: jax.Array, n: int) -> tuple[_State, types.EnvOutput]:
     key, reset_key = jax.random.split(key)
-    states, observation = reset_some(reset_key, n)
+    states, observation = self._reset(reset_key, n)
     state = _State(key, states, observation, jnp.zeros(n, bool), jnp.int32(0))
     first = jnp.full(n, types.StepType.FIRST, jnp.uint8)
     zeros = jnp.zeros(n, jnp.float32)
     return state, _output(observation, zeros, zeros + 1, first)
 
   def step_all(
-    state: _State, action: jax.Array
+    self, state: _State, action: jax.Array
   ) -> tuple[_State, types.EnvOutput]:
     n = len(state.is_over)
     key, step_key, reset_key = jax.random.split(state.key, 3)
-    after = jax.vmap(step)(jax.random.split(step_key, n), state.states, action)
-    after = after._replace(observation=cast(after.observation))
+    step_keys = jax.random.split(step_key, n)
+    after = jax.vmap(self.step)(step_keys, state.states, action)
+    after = after._replace(observation=self._cast(after.observation))
     # Those that wait for a reset do not move.
     is_over = state.is_over
     kept = (state.states, state.observation)
     states, observation = _where(is_over, kept, after[:2])
-    count = min(n, max(1, round(n * reset_share)))
-    # In turn, so that an environment waits for N / count steps at most.
-    (ahead,) = jnp.nonzero(
-      jnp.roll(is_over, -state.turn), size=count, fill_value=n
-    )
-    rows = jnp.where(ahead < n, (ahead + state.turn) % n, n)
+    count = min(n, max(1, round(n * self.reset_share)))
+    rows = _rows_to_reset(is_over, state.turn, count)
     states, observation = jax.tree.map(
       lambda x, y: x.at[rows].set(y, mode='drop'),
       (states, observation),
-      reset_some(reset_key, count),
+      self._reset(reset_key, count),
     )
     waits = is_over.at[rows].set(False, mode='drop')
     ends = ~is_over & (after.terminated | after.truncated)
@@ -107,7 +109,29 @@ def batch(
     turn = (state.turn + count) % n
     return _State(key, states, observation, waits | ends, turn), output
 
-  return types.DeviceEnv(spec, jax.jit(init, static_argnums=1), step_all)
+  def _reset(self, key: jax.Array, count: int) -> tuple[types.Nest, types.Nest]:
+    keys = jax.random.split(key, count)
+    states, observation = jax.vmap(self.reset)(keys)
+    return states, self._cast(observation)
+
+  def _cast(self, observation: types.Nest) -> types.Nest:
+    return jax.tree.map(
+      lambda x, s: jnp.asarray(x, s.dtype).reshape(len(x), *s.shape),
+      observation,
+      self.spec.observation,
+    )
+
+
+def _rows_to_reset(
+  is_over: jax.Array, turn: jax.Array, count: int
+) -> jax.Array:
+  """Returns the first `count` that are over from `turn` on, int32; else N.
+
+  In turn, so that an environment waits for N / count steps at most.
+  """
+  n = len(is_over)
+  (ahead,) = jnp.nonzero(jnp.roll(is_over, -turn), size=count, fill_value=n)
+  return jnp.where(ahead < n, (ahead + turn) % n, n)
 
 
 def _output_after(

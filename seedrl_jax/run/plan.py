@@ -89,15 +89,7 @@ def make_plan(
   local_config = layout_lib.local_config(config, placement)
   lock_step = config.deterministic or placement.lock_step
   env_spec = env_factory.make_env_spec(config, placement.count)
-  devices = placement.devices or devices
-  local_devices = list(devices) or jax.local_devices()
-  most = config.topology.max_devices
-  ratio = config.topology.inference_to_training or topology.default_ratio(
-    most or len(local_devices),
-    local_config.batch_size // config.learner.micro_batches,
-  )
-  split = topology.make_topology(ratio, local_devices, most)
-  training = topology.all_training(ratio, devices or jax.devices(), most)
+  split, training = _split_devices(local_config, placement.devices or devices)
   batch_width = layout_lib.check_batch(config, len(training))
   demonstrations_per_block = mixing.demonstrations_per_block(
     local_config, len(split.training)
@@ -119,10 +111,7 @@ def make_plan(
     shares,
     block_width,
     agent.overlap,
-    is_convolved=any(
-      torsos.is_convolution(leaf.torso)
-      for leaf in observations.read_leaves(local_config.network, env_spec)
-    ),
+    _is_convolved(local_config, env_spec),
   )
   if is_compiled:
     device_env = env_factory.compiled_env(local_config.env)
@@ -171,6 +160,32 @@ def make_plan(
       agent.updates_per_batch,
     ),
   )
+
+
+def _split_devices(
+  config: ml_collections.ConfigDict, devices: Sequence[jax.Device]
+) -> tuple[topology.Topology, Sequence[jax.Device]]:
+  """Returns this host's devices by use, and the training devices of all.
+
+  `config` is that of this process; without `devices`, JAX's are taken.
+  """
+  local_devices = list(devices) or jax.local_devices()
+  most = config.topology.max_devices
+  ratio = config.topology.inference_to_training or topology.default_ratio(
+    most or len(local_devices),
+    config.batch_size // config.learner.micro_batches,
+  )
+  return (
+    topology.make_topology(ratio, local_devices, most),
+    topology.all_training(ratio, devices or jax.devices(), most),
+  )
+
+
+def _is_convolved(
+  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
+) -> bool:
+  leaves = observations.read_leaves(config.network, env_spec)
+  return any(torsos.is_convolution(leaf.torso) for leaf in leaves)
 
 
 def _agent_config(
