@@ -12,8 +12,8 @@ from jax.experimental import multihost_utils
 
 from seedrl_jax.hosts import coordinator
 from seedrl_jax.hosts import votes as votes_lib
+from seedrl_jax.learner import fingerprints, update
 from seedrl_jax.learner import learner as learner_lib
-from seedrl_jax.learner import update
 from seedrl_jax.runtime import config_changes, process, threads
 
 # Keys, or prefixes of keys, in which hosts may differ.
@@ -271,7 +271,7 @@ def check_fingerprints(
   sent = {index: rows for index, rows in enumerate(prints) if rows}
   for index, rows in sent.items():
     first = min(sent)
-    if not all(update.are_alike(row, sent[first][0]) for row in rows):
+    if not all(fingerprints.are_alike(row, sent[first][0]) for row in rows):
       raise coordinator.ParametersDiffer(
         f'After update {num_updates} the parameters of host {index} are not '
         f'those of host {first}; start all hosts again to resume from the last '

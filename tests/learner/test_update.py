@@ -10,7 +10,7 @@ from seedrl_jax import types
 from seedrl_jax.actors import wire
 from seedrl_jax.agents import base, sgd
 from seedrl_jax.configs import base as base_config
-from seedrl_jax.learner import update
+from seedrl_jax.learner import fingerprints, update
 from tests.agents import sequences
 from tests.learner import toys
 
@@ -166,8 +166,8 @@ def test_fingerprints_tell_states_apart(num_devices):
   ):
     prints = updater.fingerprints(updater.replicate(changed))
     assert len(prints) == num_devices
-    assert all(update.are_alike(x, prints[0]) for x in prints)
-    assert not any(update.are_alike(prints[0], x) for x in seen)
+    assert all(fingerprints.are_alike(x, prints[0]) for x in prints)
+    assert not any(fingerprints.are_alike(prints[0], x) for x in seen)
     seen.append(prints[0])
 
 
@@ -189,7 +189,7 @@ def test_fingerprints_of_states_that_were_rounded_otherwise_are_alike(
     )
     for x in (w, other)
   )
-  assert update.are_alike(first, second) == alike
+  assert fingerprints.are_alike(first, second) == alike
 
 
 def test_a_device_that_differs_shows():
