@@ -1,11 +1,9 @@
 """Steps an environment with random actions and reports all of its faults."""
 
-import dataclasses
 import functools
-import re
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium
 import jax
@@ -23,85 +21,13 @@ from seedrl_jax.envs import (
   specs,
   step_checks,
 )
+from seedrl_jax.evaluation import env_report
 from seedrl_jax.networks import observations
 from seedrl_jax.runtime import nest, settings
 
-_T = TypeVar('_T')
 MakeEnv = Callable[[], gymnasium.Env]
 # Those of an observation; None for one that cannot be read.
 _Arrays = list[np.ndarray | None]
-
-
-@dataclasses.dataclass
-class EnvReport:
-  """The results of an environment's check.
-
-  Attributes:
-    name: of the environment.
-    faults: errors that would end a training.
-    warnings: what training accepts, but may be a mistake.
-    episodes, steps: number of those played.
-    steps_per_second: of a single environment, without resets.
-    is_deterministic: whether two environments gave the same observation when
-      reset with the same seed; None if they could not be compared.
-    network: what `--config.network.torso=auto` takes; '' if nothing can be
-      taken.
-  """
-
-  name: str
-  faults: tuple[str, ...] = ()
-  warnings: tuple[str, ...] = ()
-  episodes: int = 0
-  steps: int = 0
-  steps_per_second: float = 0.0
-  is_deterministic: bool | None = None
-  network: str = ''
-
-  def report(self) -> str:
-    """Returns the findings in a few lines."""
-    resets = {True: 'the same', False: 'different', None: 'not compared'}
-    lines = [
-      f'{self.name}: {self.steps} steps in {self.episodes} episodes of random '
-      f'actions, {self.steps_per_second:,.0f} steps/s without resets.',
-      f'Resets with the same seed: {resets[self.is_deterministic]}.',
-      self.network,
-      f'Faults: {len(self.faults)}; warnings: {len(self.warnings)}.',
-      *(f'Fault: {text}' for text in self.faults),
-      *(f'Warning: {text}' for text in self.warnings),
-    ]
-    return '\n'.join(filter(None, lines))
-
-
-class _Findings:
-  """Sentences and their counts; those that differ in numbers are of a kind."""
-
-  def __init__(self) -> None:
-    self._texts: dict[str, str] = {}
-    self._counts: dict[str, int] = {}
-
-  def add(self, text: str) -> None:
-    # Lines of a file are different places.
-    kind = re.sub(r'(?<!line )\b\d[\d.,e+-]*', '', text)
-    self._texts.setdefault(kind, text)
-    self._counts[kind] = self._counts.get(kind, 0) + 1
-
-  def attempt(self, call: Callable[[], _T]) -> _T | None:
-    """Returns what `call` returns; if it raises, adds that and returns None."""
-    try:
-      return call()
-    except step_checks.InvalidStep as e:
-      self.add(f'The environment {e}')
-    except (ValueError, registry.MissingLibraryError) as e:
-      self.add(str(e))
-    except Exception as e:
-      self.add(f'{settings.error_text(e)}.')
-    return None
-
-  def sentences(self) -> tuple[str, ...]:
-    return tuple(
-      text + (f' ({n} times)' if (n := self._counts[kind]) > 1 else '')
-      for kind, text in self._texts.items()
-    )
 
 
 class _PoolEnv(gymnasium.Env):
@@ -146,12 +72,12 @@ class _Checker:
     self._config = config
     self._num_episodes = episodes
     self._max_steps = max_steps
-    self._report = EnvReport(config.env.factory or config.env.id)
-    self._faults, self._warnings = _Findings(), _Findings()
+    self._report = env_report.EnvReport(config.env.factory or config.env.id)
+    self._faults, self._warnings = env_report.Findings(), env_report.Findings()
     self._seconds = 0.0
     self._last: _Arrays = []
 
-  def check(self, make: MakeEnv, seed: int) -> EnvReport:
+  def check(self, make: MakeEnv, seed: int) -> env_report.EnvReport:
     """Makes an environment and plays it."""
     env = self._faults.attempt(lambda: self._make(make))
     if env is not None:
@@ -374,7 +300,7 @@ def check(
   max_steps: int = 10_000,
   seed: int = 0,
   make: MakeEnv | None = None,
-) -> EnvReport:
+) -> env_report.EnvReport:
   """Steps an environment and reports its faults.
 
   Args:
