@@ -15,9 +15,8 @@ from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.networks import observations
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import best as best_lib
-from seedrl_jax.run import callbacks, checkpointing, reporting
+from seedrl_jax.run import callbacks, checkpointing, opening, reporting
 from seedrl_jax.run import layout as layout_lib
-from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.run import training as training_lib
 from seedrl_jax.runtime import (
@@ -50,7 +49,7 @@ class System:
     config: ml_collections.ConfigDict,
     workdir: str | os.PathLike[str],
     profile_updates: int = 0,
-    make_streams: parts_lib.MakeStream | None = None,
+    make_streams: opening.MakeStream | None = None,
     line: progress.ProgressLine | None = None,
     coordinator: coordinator_lib.Coordinator | None = None,
     on_report: Callable[[callbacks.Report], Any] | None = None,
@@ -100,7 +99,7 @@ class System:
   def _restore_and_open(
     self,
     cleanup: contextlib.ExitStack,
-    make_streams: parts_lib.MakeStream | None,
+    make_streams: opening.MakeStream | None,
     init_from: str | os.PathLike[str] | None,
     init_optimizer: bool,
   ) -> None:
@@ -133,7 +132,7 @@ class System:
     # Processes with batches of their own save their replays one by one.
     is_exact = plan.placement.shares_batch
     checkpoints.follow(shared, int(state.step), is_exact)
-    start = parts_lib.Start(
+    start = opening.Start(
       starts=checkpoints.record.starts,
       inference_keys=checkpoints.record.inference_keys,
       replay=checkpoints.replay_path,
@@ -141,7 +140,7 @@ class System:
       actor_socket=str(self._workdir.actor_socket),
     )
     self._checkpoints = checkpoints
-    self.parts = parts_lib.open_parts(plan, state, start, make_streams)
+    self.parts = opening.open_parts(plan, state, start, make_streams)
     cleanup.callback(self.parts.close)
 
   def _connect(

@@ -10,7 +10,7 @@ from seedrl_jax.configs import (
   pqn_cartpole,
   sac_pendulum,
 )
-from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import opening
 from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import workdir
 from seedrl_jax.workers import coordinator
@@ -18,7 +18,7 @@ from tests import runs
 
 
 def _build(**values):
-  return parts_lib.build(runs.tiny(**values))
+  return opening.build(runs.tiny(**values))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_streams_of_later_starts_have_other_seeds(monkeypatch):
   # There may be fewer streams than in an earlier start.
   for starts, count in (0, 3), (1, 1), (1, 1), (2, 2):
     config = runs.tiny(topology__streams_per_device=count)
-    parts_lib.build(config, start=parts_lib.Start(starts)).close()
+    opening.build(config, start=opening.Start(starts)).close()
   assert seeds[3] == seeds[4]
   assert len(set(seeds)) == len(seeds) - 1
 

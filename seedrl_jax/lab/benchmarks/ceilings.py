@@ -13,6 +13,7 @@ from seedrl_jax.lab.benchmarks import acting, environments, fused, timing
 from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
+from seedrl_jax.run import opening
 from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import threads
@@ -120,13 +121,13 @@ def steps_per_update(
 
 def measure(
   config: ml_collections.ConfigDict,
-  streams: parts_lib.MakeStream | None,
+  streams: opening.MakeStream | None,
   windows: timing.Windows,
 ) -> Ceilings:
   """Measures every stage of a run; for `streams` see `build.build`."""
   plan = plan_lib.make_plan(config)
   state = plan_lib.initial_state(plan)
-  parts = parts_lib.open_parts(plan, state, streams=streams)
+  parts = opening.open_parts(plan, state, streams=streams)
   with contextlib.closing(parts):
     if plan.device_env is not None and streams is None:
       return _in_jax(config, plan, parts, windows)

@@ -12,7 +12,7 @@ from seedrl_jax import types
 from seedrl_jax.envs import action_masks, factory
 from seedrl_jax.envs import base as envs
 from seedrl_jax.run import layout as layout_lib
-from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import opening
 
 _EPISODE_STEPS = 200
 # `FreeStream` repeats this many observations.
@@ -72,7 +72,7 @@ class FreeStream(envs.EnvStream):
     self._closed = True
 
 
-def free_streams(config: ml_collections.ConfigDict) -> parts_lib.MakeStream:
+def free_streams(config: ml_collections.ConfigDict) -> opening.MakeStream:
   """Returns a maker of free streams with the configured shapes."""
   spec = factory.make_spec(config.env)._replace(name='free')
 

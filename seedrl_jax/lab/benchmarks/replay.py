@@ -29,7 +29,7 @@ from seedrl_jax.lab.benchmarks import environments, replay_clients, timing
 from seedrl_jax.replay import base, table_configs
 from seedrl_jax.replay.reverb.client import store as reverb_store
 from seedrl_jax.replay.reverb.server import server
-from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import opening
 
 DATA = ('frames', 'random')
 MODES = ('insert', 'sample', 'both')
@@ -207,7 +207,7 @@ def measure_sequences(
   Raises:
     ReverbError: if the server does not start, or is lost.
   """
-  parts = parts_lib.build(config, environments.free_streams(config))
+  parts = opening.build(config, environments.free_streams(config))
   with contextlib.closing(parts):
     assert isinstance(parts.store, reverb_store.ReverbStore)
     table = parts.store.table(table_configs.TABLE)

@@ -28,9 +28,9 @@ from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import environments
 from seedrl_jax.learner import update as update_lib
 from seedrl_jax.replay import table_configs
+from seedrl_jax.run import opening, reporting
 from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.run import plan as plan_lib
-from seedrl_jax.run import reporting
 from seedrl_jax.runtime import process, report
 
 # Training devices per inference device, as by default with four devices.
@@ -158,7 +158,7 @@ def _time(
   # Hosts have seeds of their own.
   _, state = coordinator.share({}, plan_lib.initial_state(plan))
   streams = environments.free_streams(config)
-  parts = parts_lib.open_parts(plan, state, streams=streams)
+  parts = opening.open_parts(plan, state, streams=streams)
   figures = reporting.RunCounters(config, parts, report.RunRecord())
   with contextlib.closing(parts):
     alone = _make_alone(parts)

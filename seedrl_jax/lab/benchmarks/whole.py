@@ -17,8 +17,7 @@ from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import ceilings, timing
 from seedrl_jax.learner import topology as topology_lib
-from seedrl_jax.run import parts as parts_lib
-from seedrl_jax.run import system
+from seedrl_jax.run import opening, system
 from seedrl_jax.runtime import progress, report
 
 # Before the first window, and in each.
@@ -35,7 +34,7 @@ class Case(NamedTuple):
 
   name: str
   config: ml_collections.ConfigDict
-  streams: parts_lib.MakeStream | None = None
+  streams: opening.MakeStream | None = None
 
 
 class Whole(NamedTuple):
@@ -122,7 +121,7 @@ def run(case: Case, windows: timing.Windows) -> Whole:
 @contextlib.contextmanager
 def running(
   config: ml_collections.ConfigDict,
-  streams: parts_lib.MakeStream | None = None,
+  streams: opening.MakeStream | None = None,
   coordinator: coordinator_lib.Coordinator | None = None,
 ) -> Iterator[tuple[system.System, futures.Future[Any]]]:
   """Yields a run that trains, and its end; stops it at the end.

@@ -16,7 +16,7 @@ from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import acting, ceilings, timing
 from seedrl_jax.lab.planning import programs as programs_lib
 from seedrl_jax.lab.planning import targets
-from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import opening
 from seedrl_jax.run import plan as plan_lib
 
 
@@ -183,7 +183,7 @@ def time_envs(
     config.replay.max_size = 2 * config.batch_size
     config.replay.min_size = 1
   run_plan = plan_lib.make_plan(config)
-  parts = parts_lib.open_parts(run_plan, plan_lib.initial_state(run_plan))
+  parts = opening.open_parts(run_plan, plan_lib.initial_state(run_plan))
   try:
     return acting.time_envs(run_plan, parts, windows)
   finally:

@@ -23,6 +23,7 @@ from seedrl_jax.net import addresses, credentials
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.embedded import store
+from seedrl_jax.run import opening
 from seedrl_jax.run import parts as parts_lib
 from tests import runs
 
@@ -95,7 +96,7 @@ def _central(
       _recording(inserted, tables, spec, width, seed, overlap)
     ),
   )
-  parts = parts_lib.build(config, lambda *_: _stream(config))
+  parts = opening.build(config, lambda *_: _stream(config))
   (worker,) = parts.workers
   worker.device_step.set_key(np.asarray(jax.random.PRNGKey(_SEED)))
   _, params = parts.publisher.latest(parts.topology.inference[0])

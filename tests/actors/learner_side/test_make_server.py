@@ -10,6 +10,7 @@ from seedrl_jax.actors import handshake, local_messages, wire
 from seedrl_jax.actors.learner_side import server as server_lib
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import factory as env_factory
+from seedrl_jax.run import opening
 from seedrl_jax.run import parts as parts_lib
 from tests import runs
 from tests.actors import toys
@@ -21,9 +22,9 @@ def _config(**values: object):
 
 
 def _build(folder: pathlib.Path, **values: object) -> parts_lib.Parts:
-  return parts_lib.build(
+  return opening.build(
     _config(**values),
-    start=parts_lib.Start(actor_socket=str(folder / 'a.sock')),
+    start=opening.Start(actor_socket=str(folder / 'a.sock')),
   )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from seedrl_jax.lab.benchmarks import acting, environments, timing
 from seedrl_jax.replay import table_configs
-from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import opening
 from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import threads
 from tests import runs
@@ -47,7 +47,7 @@ def _opened(**kwargs):
 
   plan = plan_lib.make_plan(config)
   state = plan_lib.initial_state(plan)
-  parts = parts_lib.open_parts(plan, state, streams=make)
+  parts = opening.open_parts(plan, state, streams=make)
   with contextlib.closing(parts):
     yield plan, parts, streams
 

@@ -1,0 +1,346 @@
+"""Opens the parts of a run, and connects them."""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+
+from seedrl_jax.actors import local_messages
+from seedrl_jax.actors.learner_side import server as actor_server
+from seedrl_jax.actors.learner_side import slot_allocator
+from seedrl_jax.agents import base as agents
+from seedrl_jax.demonstrations import mixing
+from seedrl_jax.envs import base as envs
+from seedrl_jax.envs import factory as env_factory
+from seedrl_jax.inference import assembler as assembler_lib
+from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import device_worker, lag_gate, specs
+from seedrl_jax.inference import worker as worker_lib
+from seedrl_jax.learner import lag_filter, update
+from seedrl_jax.learner import learner as learner_lib
+from seedrl_jax.learner import prefetch as prefetch_lib
+from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import device as device_replay
+from seedrl_jax.replay import factory as replay_factory
+from seedrl_jax.replay import table_configs
+from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import plan as plan_lib
+from seedrl_jax.runtime import startup
+
+# Makes a stream's environments from its index and its share.
+MakeStream = Callable[[int, layout_lib.StreamShare], envs.EnvStream]
+# Environment i of stream s has the seed s * this + i; streams are numbered over
+# all starts, and one start has fewer than the second.
+_SEED_STRIDE = 1_000_003
+_STREAMS_OF_START = 1 << 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+  """What a run starts with, beside the learner's state.
+
+  Attributes:
+    starts: number of earlier starts; each has seeds of its own.
+    inference_keys: PRNG key of each stream to go on with; empty for new ones.
+    replay: checkpoint that the store will be restored from; None for none.
+    reverb_folder: for the files of a Reverb server; None: a temporary one.
+    actor_socket: unix socket for actors, if they have no other address.
+  """
+
+  starts: int = 0
+  inference_keys: Sequence[Sequence[int]] = ()
+  replay: str | None = None
+  reverb_folder: str | None = None
+  actor_socket: str = 'actors.sock'
+
+
+FIRST_START = Start()
+
+
+def build(
+  config: ml_collections.ConfigDict,
+  streams: MakeStream | None = None,
+  start: Start = FIRST_START,
+) -> parts_lib.Parts:
+  """Makes the parts of a new run on one host; see `open_parts`."""
+  plan = plan_lib.make_plan(config)
+  return open_parts(plan, plan_lib.initial_state(plan), start, streams)
+
+
+def open_parts(
+  plan: plan_lib.Plan,
+  state: update.LearnerState,
+  start: Start = FIRST_START,
+  streams: MakeStream | None = None,
+) -> parts_lib.Parts:
+  """Opens a host's parts of a run; raises `ValueError` naming a flag.
+
+  `state` has no device axis; without `streams`, the config says which.
+  """
+  return _Opener(plan, state, start).open(streams)
+
+
+class _Opener:
+  """Opens the parts of a run one after the other."""
+
+  def __init__(
+    self, plan: plan_lib.Plan, state: update.LearnerState, start: Start
+  ):
+    self._plan, self._state, self._start = plan, state, start
+    self._publisher = learner_lib.ParameterPublisher(plan.topology.inference)
+    keys = plan.keys[1:]
+    saved = jnp.array(start.inference_keys, jnp.uint32)
+    if saved.shape == keys.shape:
+      keys = saved
+    elif plan.placement.index:
+      # Only process 0 has saved its keys; the others take new ones.
+      keys = jax.vmap(jax.random.fold_in, (0, None))(keys, start.starts)
+    self._keys = keys
+    self._unroll_spec = plan_lib.unroll_spec(plan)
+
+  def open(self, streams: MakeStream | None) -> parts_lib.Parts:
+    """Opens all parts, or none if one fails."""
+    workers: list[parts_lib.Worker] = []
+    with contextlib.ExitStack() as cleanup:
+      store = self._open_store()
+      cleanup.callback(store.close)
+      startup.ready('store')
+      actors = self._open_actor_server(store)
+      if actors is not None:
+        cleanup.callback(actors.close, False)
+      gate = self._make_gate(store)
+      make_stream = streams or self._make_stream
+      remote = iter(actors.streams if actors is not None else ())
+      is_in_jax = streams is None and self._plan.device_env is not None
+      for i, share in enumerate(self._plan.shares):
+        if is_in_jax and not share.is_remote:
+          workers.append(self._make_device_worker(i, share, store, gate))
+          continue
+        stream = next(remote) if share.is_remote else make_stream(i, share)
+        cleanup.callback(stream.close)
+        workers.append(self._make_worker(i, stream, share, store, gate))
+      startup.ready('environments')
+      parts = self._connect(store, workers, actors, gate)
+      startup.ready('learner')
+      # Nothing failed: leave them open.
+      cleanup.pop_all()
+    return parts
+
+  def _open_store(self) -> replay.TrajectoryStore:
+    plan = self._plan
+    return replay_factory.make_store(
+      plan.replay,
+      plan.tables,
+      self._unroll_spec,
+      plan.block_width,
+      plan.batch_size,
+      plan.seed,
+      plan.agent.overlap,
+      self._start.reverb_folder,
+      self._start.replay,
+      plan.lock_step,
+      has_single_steps=plan.unroll_length == 1,
+      local_inference=plan.actors.local_inference,
+      on_device=plan.on_device,
+    )
+
+  def _open_actor_server(
+    self, store: replay.TrajectoryStore
+  ) -> actor_server.ActorServer | None:
+    plan = self._plan
+    shares = [share for share in plan.shares if share.is_remote]
+    if not shares:
+      return None
+    return actor_server.make_server(
+      plan.actors,
+      plan.env,
+      plan.env_spec,
+      [(len(share.global_env_id), share.batch_size) for share in shares],
+      (plan.seed, self._start.starts),
+      self._start.actor_socket,
+      self._local_offer(shares, store),
+    )
+
+  def _local_offer(
+    self,
+    shares: Sequence[layout_lib.StreamShare],
+    store: replay.TrajectoryStore,
+  ) -> slot_allocator.LocalOffer | None:
+    """Returns what actors need to act themselves; None without Reverb."""
+    plan = self._plan
+    if store.address is None:
+      return None
+
+    def latest() -> tuple[int, list[jax.Array]]:
+      device = plan.topology.inference[0]
+      version, params = self._publisher.latest(device)
+      return version, jax.tree.leaves(params)
+
+    parameters = agents.parameter_specs(plan.agent.params_shapes())
+    return slot_allocator.LocalOffer(
+      plan.actor_config,
+      plan.env_spec,
+      [share.global_env_id for share in shares],
+      plan.block_width,
+      lambda: store.address or '',
+      local_messages.ParameterFeed(parameters, latest),
+    )
+
+  def _make_gate(
+    self, store: replay.TrajectoryStore
+  ) -> lag_gate.LagGate | None:
+    """Makes the gate of `learner.max_lag`; None if inference need not wait."""
+    plan, max_lag = self._plan, self._plan.learner.max_lag
+    if max_lag is None:
+      return None
+    patience = None
+    # A server that comes back may have lost unrolls; without patience the run
+    # ends instead.
+    if store.address is not None:
+      patience = plan.replay.patience or None
+    table = store.table(table_configs.TABLE)
+    return lag_gate.LagGate(table, plan.batch_size, max_lag, patience)
+
+  def _make_stream(
+    self, index: int, share: layout_lib.StreamShare
+  ) -> envs.EnvStream:
+    plan = self._plan
+    num_streams = sum(not share.is_remote for share in plan.shares)
+    return env_factory.make_stream(
+      plan.env,
+      seed=self._env_seed(index),
+      num_envs=len(share.global_env_id),
+      batch_size=share.batch_size,
+      num_streams=num_streams,
+    )
+
+  def _env_seed(self, index: int) -> int:
+    number = self._start.starts * _STREAMS_OF_START + index
+    return (self._plan.seed + number * _SEED_STRIDE) % 2**31
+
+  def _make_device_worker(
+    self,
+    index: int,
+    share: layout_lib.StreamShare,
+    store: replay.TrajectoryStore,
+    gate: lag_gate.LagGate | None,
+  ) -> device_worker.DeviceWorker:
+    plan = self._plan
+    writer = gate or store.table(table_configs.TABLE)
+    return device_worker.DeviceWorker(
+      plan_lib.unroll_program(plan, share),
+      share.device,
+      self._env_seed(index),
+      self._keys[index],
+      functools.partial(self._publisher.latest, share.device),
+      writer,
+      None if plan.cuts_blocks else self._make_assembler(share, writer),
+      gate if share.num_train else None,
+    )
+
+  def _make_worker(
+    self,
+    index: int,
+    stream: envs.EnvStream,
+    share: layout_lib.StreamShare,
+    store: replay.TrajectoryStore,
+    gate: lag_gate.LagGate | None,
+  ) -> worker_lib.InferenceWorker:
+    plan, agent = self._plan, self._plan.agent
+    spec = plan.env_spec.stream
+    step = device_step_lib.DeviceStep(
+      agent,
+      spec,
+      specs.output_spec(agent, spec, agent.params_shapes()),
+      share.device,
+      len(share.global_env_id),
+      self._keys[index],
+    )
+    table = (
+      device_replay.REMOTE_TABLE if plan.on_device else table_configs.TABLE
+    )
+    writer = gate or store.table(table)
+    return worker_lib.InferenceWorker(
+      stream=stream,
+      device_step=step,
+      sink=self._make_assembler(share, writer),
+      parameters=functools.partial(self._publisher.latest, share.device),
+      global_env_id=share.global_env_id,
+      gate=gate if share.num_train else None,
+    )
+
+  def _make_assembler(
+    self, share: layout_lib.StreamShare, writer: assembler_lib.BlockWriter
+  ) -> assembler_lib.UnrollAssembler | None:
+    """Makes a stream's assembler, unless all its environments evaluate."""
+    if not share.num_train:
+      return None
+    plan, agent = self._plan, self._plan.agent
+    return assembler_lib.UnrollAssembler(
+      writer,
+      share.global_env_id[: share.num_train],
+      agent.num_transitions(plan.unroll_length),
+      agent.overlap,
+      plan.block_width,
+      assembler_lib.make_priorities(
+        agent, self._unroll_spec, plan.block_width, share.device
+      ),
+      # A gate counts on every environment's unroll.
+      burn_in=None if plan.replay.sampler == 'fifo' else agent.burn_in,
+    )
+
+  def _connect(
+    self,
+    store: replay.TrajectoryStore,
+    workers: Sequence[parts_lib.Worker],
+    actors: actor_server.ActorServer | None,
+    gate: lag_gate.LagGate | None,
+  ) -> parts_lib.Parts:
+    plan, training = self._plan, self._plan.topology.training
+    blank = specs.blank_batch(self._unroll_spec, plan.batch_width)
+    return parts_lib.Parts(
+      env_spec=plan.env_spec,
+      placement=plan.placement,
+      lock_step=plan.lock_step,
+      topology=plan.topology,
+      agent=plan.agent,
+      updater=plan.updater,
+      publisher=self._publisher,
+      learner=learner_lib.Learner(
+        plan.updater,
+        self._state,
+        self._publisher,
+        plan.learner.publish_period,
+        None if gate is None else gate.count_batch,
+        is_reporting=plan.placement.index == 0,
+      ),
+      prefetcher=prefetch_lib.Prefetcher(
+        mixing.make_sampler(
+          store, plan.batch_size, len(training), plan.demonstrations_per_block
+        ),
+        plan.updater.shard,
+        plan.learner.prefetch,
+        plan.replay.importance_exponent,
+        self._make_lag_filter(),
+      ),
+      store=store,
+      workers=tuple(workers),
+      blank_batch=[blank] * len(training),
+      actors=actors,
+      gate=gate,
+      lag=plan.lag,
+    )
+
+  def _make_lag_filter(self) -> lag_filter.LagFilter | None:
+    max_lag = self._plan.learner.max_lag
+    if max_lag is None:
+      return None
+    updates_per_batch = self._plan.agent.updates_per_batch
+    return lag_filter.LagFilter(
+      max_lag, int(self._state.step), updates_per_batch
+    )
