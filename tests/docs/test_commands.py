@@ -13,9 +13,27 @@ from tests.docs import pages
 from tests.launch import stand_ins
 
 _OTHERS = {
-  *('apt', 'cat', 'cd', 'chmod', 'docker', 'export', 'gcloud', 'git'),
-  *('kubectl', 'mlflow', 'openssl', 'pip', 'python', 'ray', 'zensical'),
-  *('sbatch', 'sky', 'source', 'sudo', 'tensorboard', 'wandb'),
+  'apt',
+  'cat',
+  'cd',
+  'chmod',
+  'docker',
+  'export',
+  'gcloud',
+  'git',
+  'kubectl',
+  'mlflow',
+  'openssl',
+  'pip',
+  'python',
+  'ray',
+  'zensical',
+  'sbatch',
+  'sky',
+  'source',
+  'sudo',
+  'tensorboard',
+  'wandb',
 }
 
 

@@ -14,9 +14,26 @@ from tests.launch import stand_ins
 _TABLE = 'seedrl_jax/envs/libraries.txt'
 # All programs on PATH.
 _TOOLS = (
-  *('bash', 'cat', 'cp', 'cut', 'dirname', 'echo', 'env', 'flock', 'grep'),
-  *('mkdir', 'readlink', 'rm', 'rmdir', 'sed', 'sha256sum', 'sort', 'touch'),
-  *('tr', 'true', 'xargs'),
+  'bash',
+  'cat',
+  'cp',
+  'cut',
+  'dirname',
+  'echo',
+  'env',
+  'flock',
+  'grep',
+  'mkdir',
+  'readlink',
+  'rm',
+  'rmdir',
+  'sed',
+  'sha256sum',
+  'sort',
+  'touch',
+  'tr',
+  'true',
+  'xargs',
 )
 
 # A Python 3.MINOR that lacks what FAKE_* variables say. Runs the script's

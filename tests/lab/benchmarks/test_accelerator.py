@@ -66,7 +66,9 @@ def test_measures_stages_and_runs(capsys):
   name = accelerator.TARGETS[2].name
   assert found[name, '330,000'][0] == frames
   assert found[accelerator.TARGETS[0].name, '0.90'] == [
-    *('-', '-', 'not measured')
+    '-',
+    '-',
+    'not measured',
   ]
 
 

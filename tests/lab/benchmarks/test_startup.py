@@ -32,7 +32,10 @@ def test_every_part_of_cold_and_warm_starts_has_a_row(program):
   program.write_text(_PROGRAM.replace('FAILS', 'False'))
   rows = list(startup.measure('toy', 2))
   assert [row['ready'] for row in rows] == [
-    *('imports', 'first batch', 'first update', 'total')
+    'imports',
+    'first batch',
+    'first update',
+    'total',
   ]
 
 
