@@ -20,6 +20,8 @@ class _Env(ml_collections.ConfigDict):
   id: str
   factory: str
   factory_kwargs: ml_collections.ConfigDict
+  tasks: tuple[Any, ...]
+  task_weights: tuple[Any, ...]
   num_envs: int
   batch_size: int
   compiled: str
@@ -53,6 +55,7 @@ class _Network(ml_collections.ConfigDict):
   image_layout: str
   categories: str
   use_action_mask: bool
+  use_task: bool
   normalize_pixels: bool
   lstm_size: int
   use_previous_action: bool

@@ -57,6 +57,12 @@ _AFFINITY = flags.DEFINE_integer(
   'First processor for these threads. -1: any.',
   lower_bound=-1,
 )
+_TASK = flags.DEFINE_string(
+  'task',
+  '',
+  'Task of all environments, if the learner has several (env.tasks). Without '
+  'it, they have all tasks alike.',
+)
 _PATIENCE = flags.DEFINE_float(
   'patience',
   600.0,
@@ -102,6 +108,7 @@ def _make_groups() -> list[Any]:
     patience=_PATIENCE.value,
     name=f'{socket.gethostname()}:{os.getpid()}',
     allowed=allow_flags.allowed(),
+    task=_TASK.value,
   )
   if _INFERENCE.value == 'central':
     return [actor.EnvGroup(options, _say) for _ in range(_GROUPS.value)]

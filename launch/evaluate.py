@@ -19,6 +19,9 @@ _VIDEO = flags.DEFINE_string(
   '',
   'File (.mp4, which needs ffmpeg, or .gif) to show the first environment in.',
 )
+_TASK = flags.DEFINE_string(
+  'task', '', 'The task to play, of a run of several; all by default.'
+)
 _SAVE = flags.DEFINE_bool(
   'save',
   False,
@@ -36,6 +39,7 @@ def main() -> None:
 
   options = scoring.EvaluationOptions(
     video=pathlib.Path(_VIDEO.value) if _VIDEO.value else None,
+    task=_TASK.value,
     **play_flags.options(),
   )
   evaluation = scoring.evaluate(_WORKDIR.value, options, line)

@@ -47,18 +47,12 @@ def _trainable() -> list[str]:
 
 def _envs() -> Iterable[tuple[str, str]]:
   """Yields ids of EnvPool, of suites that are installed, and of Gymnasium."""
-  with registry.use_envpool() as envpool:
-    yield from ((name, '') for name in sorted(envpool.list_all_envs()))
-  # Slow imports, of JAX among others, which needs no accelerator here.
+  # The suites import JAX, which needs no accelerator here.
   os.environ['JAX_PLATFORMS'] = 'cpu'
-  import gymnasium
-
-  from seedrl_jax.device_envs import suites
-
-  for suite in factory.SUITES:
+  for source in factory.SOURCES:
+    text = 'in JAX' if source in factory.SUITES else ''
     with contextlib.suppress(registry.MissingLibraryError):
-      yield from ((f'{suite}:{name}', 'in JAX') for name in suites.names(suite))
-  yield from ((f'gymnasium:{name}', '') for name in sorted(gymnasium.registry))
+      yield from ((name, text) for name in factory.ids(source))
 
 
 _KINDS: dict[str, Callable[[], Iterable[tuple[str, str]]]] = {

@@ -17,6 +17,8 @@ Array = Any
 # A configuration, or a section of one.
 Config = ml_collections.ConfigDict
 
+# The key of the task in observations of a run of several tasks.
+TASK = 'task'
 # The version of steps for which no parameters of this run acted.
 NO_VERSION = -1
 
@@ -129,6 +131,9 @@ class StreamSpec(NamedTuple):
   name: str  # the environment's name, for messages
   parts: Nest | None = None  # the dict that became one vector, `observation`
   action_mask: str = ''  # its key in the observation; '' if there is none
+  # Names of the environments of a run of several tasks. The observation's
+  # `TASK`, int32, is an index into them.
+  tasks: tuple[str, ...] = ()
 
 
 class EnvSpec(NamedTuple):

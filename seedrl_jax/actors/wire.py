@@ -18,7 +18,7 @@ from seedrl_jax import types
 from seedrl_jax.envs import base, step_checks
 from seedrl_jax.runtime import file_io, nest
 
-VERSION = 5
+VERSION = 6
 SERVICE, METHOD = 'seedrl_jax.Actors', 'Serve'
 # Size limit of a JSON message's body.
 MAX_JSON_BYTES = 1 << 16
@@ -42,6 +42,7 @@ EPISODE_COLUMNS = (
   types.ArraySpec((), np.dtype('<u4')),  # length
   types.ArraySpec((), np.dtype('<u4')),  # frames
   types.ArraySpec((), np.dtype('?')),  # terminated
+  types.ArraySpec((), np.dtype('<i4')),  # task
 )
 
 

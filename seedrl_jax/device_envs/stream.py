@@ -14,8 +14,16 @@ from seedrl_jax.envs import action_masks, base
 class DeviceEnvStream(base.LocalStream):
   """A `types.DeviceEnv`, all of whose environments step together."""
 
-  def __init__(self, env: types.DeviceEnv, seed: int, num_envs: int):
-    super().__init__(env.spec, env.spec.action.dtype, num_envs, num_envs)
+  def __init__(
+    self,
+    env: types.DeviceEnv,
+    seed: int,
+    num_envs: int,
+    tasks: np.ndarray | None = None,
+  ):
+    """`tasks` are those that `env` has; None in a run of one."""
+    action = env.spec.action
+    super().__init__(env.spec, action.dtype, num_envs, num_envs, tasks)
     suite = env.spec.name.partition(':')[0]
     self.needs_choice = suite != action_masks.LENIENT
     self._observation: types.Nest = None  # the last one

@@ -53,6 +53,7 @@ class Episode(NamedTuple):
     length: agent steps, without the reset pseudo-step.
     frames: `length` times the action repeat.
     terminated: False if the episode was truncated.
+    task: index into `spec.tasks`; 0 if there are none.
   """
 
   env_id: int
@@ -60,6 +61,7 @@ class Episode(NamedTuple):
   length: int
   frames: int
   terminated: bool
+  task: int = 0
 
 
 class EndedEpisodes(NamedTuple):
@@ -70,6 +72,7 @@ class EndedEpisodes(NamedTuple):
   length: np.ndarray
   frames: np.ndarray
   terminated: np.ndarray
+  task: np.ndarray
 
 
 class EpisodeLog:
@@ -177,9 +180,12 @@ class EnvStream(abc.ABC):
 class EpisodeStatistics:
   """Sums rewards and steps of each environment of a stream."""
 
-  def __init__(self, num_envs: int, action_repeat: int):
+  def __init__(self, tasks: np.ndarray, action_repeat: int):
+    """`tasks`, int `[N]`, are those of the environments."""
+    num_envs = len(tasks)
     self.log = EpisodeLog()
     self._action_repeat = action_repeat
+    self._tasks = tasks
     self._returns = np.zeros(num_envs, np.float64)
     # FIRST is no step: counting from -1 saves a mask per batch.
     self._lengths = np.full(num_envs, -1, np.int64)
@@ -246,6 +252,7 @@ class EpisodeStatistics:
         length,
         length * self._action_repeat,
         ~truncated[rows],
+        self._tasks[env_id[rows]],
       )
     )
     lengths[rows] = -1
@@ -259,6 +266,7 @@ class LocalStream(EnvStream):
   not in what is recorded.
 
   Attributes:
+    tasks: int `[num_envs]`, indices into `spec.tasks`; zeros if there are none.
     steps_per_second: playback speed for human viewers.
     needs_choice: whether a step other than LAST must have a legal choice.
   """
@@ -272,9 +280,11 @@ class LocalStream(EnvStream):
     action_dtype: np.dtype,
     num_envs: int,
     batch_size: int,
+    tasks: np.ndarray | None = None,
   ):
     """`action_dtype` is the dtype that the environments take."""
     self.spec = spec
+    self.tasks = np.zeros(num_envs, np.int32) if tasks is None else tasks
     self._action_dtype = action_dtype
     action = spec.action
     self._bounds = None
@@ -285,7 +295,7 @@ class LocalStream(EnvStream):
       )
     self.num_envs = num_envs
     self.batch_size = batch_size
-    self._statistics = EpisodeStatistics(num_envs, spec.action_repeat)
+    self._statistics = EpisodeStatistics(self.tasks, spec.action_repeat)
     # Guards `_closed` and the conditions for which a subclass's `recv` waits.
     self._changed = threading.Condition()
     self._closed = False

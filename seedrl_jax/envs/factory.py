@@ -3,11 +3,15 @@
 They are of EnvPool or Gymnasium, or in JAX.
 """
 
+import fnmatch
 import functools
 import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import gymnasium
+import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.envs import (
@@ -21,6 +25,7 @@ from seedrl_jax.envs import (
   registry,
   specs,
 )
+from seedrl_jax.envs import tasks as tasks_lib
 from seedrl_jax.runtime import settings
 
 # Of environments in JAX, `suite:name`.
@@ -36,15 +41,121 @@ _HEEDED = {
   'action_mask',
   'compiled',
 }
+# What environments are of; '' is EnvPool.
+SOURCES = ('', *SUITES, 'gymnasium')
 
 
-def device_env(config: types.Config) -> types.DeviceEnv | None:
+def ids(source: str) -> list[str]:
+  """Returns the names of the environments of one of `SOURCES`, sorted.
+
+  Raises:
+    registry.MissingLibraryError: if it is not installed.
+  """
+  if not source:
+    with registry.use_envpool() as envpool:
+      return sorted(envpool.list_all_envs())
+  if source == 'gymnasium':
+    names: Iterable[str] = gymnasium.registry
+  else:
+    names = importlib.import_module('seedrl_jax.device_envs.suites').names(
+      source
+    )
+  return [f'{source}:{name}' for name in sorted(names)]
+
+
+def task_names(config: types.Config) -> tuple[str, ...]:
+  """Returns the names that `env.tasks` stands for; () if it is not set.
+
+  Raises:
+    ValueError: if a pattern matches nothing, or a name comes twice.
+  """
+  # Configurations of earlier releases lack the key.
+  patterns, flag = tuple(config.get('tasks', ())), '--config.env.tasks'
+  if patterns and config.factory:
+    raise ValueError(
+      f'{flag} names environments, and --config.env.factory makes others; '
+      'leave one of them out.'
+    )
+  names: list[str] = []
+  for pattern in patterns:
+    matches = [pattern]
+    if {*pattern} & {*'*?['}:
+      source = pattern.partition(':')[0] if ':' in pattern else ''
+      if source not in SOURCES:
+        raise ValueError(f'{flag}: there is no {source}, as {pattern} says.')
+      matches = fnmatch.filter(ids(source), pattern)
+    if not matches:
+      raise ValueError(
+        f'{flag}: nothing matches {pattern}; `seedrl list envs` shows all.'
+      )
+    names += matches
+  if len({*names}) < len(names):
+    raise ValueError(f'{flag}: a name comes twice in {", ".join(names)}.')
+  weights = config.get('task_weights', ())
+  if weights and (len(weights) != len(names) or min(weights) <= 0):
+    raise ValueError(
+      f'--config.env.task_weights={tuple(weights)}: give one positive number '
+      f'for each of the {len(names)} tasks.'
+    )
+  return tuple(names)
+
+
+def task_numbers(
+  config: types.Config, env_id: np.ndarray, num_train: int
+) -> np.ndarray | None:
+  """Returns the tasks, int32 `[N]`, of environments with run-wide ids `[N]`.
+
+  Those that evaluate, from `num_train` on, have all tasks alike. None if the
+  run has only one task.
+  """
+  count = len(task_names(config))
+  if not count:
+    return None
+  weights = config.task_weights or (1.0,) * count
+  trained = tasks_lib.assign(num_train, weights)
+  evaluated = np.arange(max(0, int(env_id.max()) + 1 - num_train)) % count
+  return np.concatenate([trained, evaluated]).astype(np.int32)[env_id]
+
+
+def equal_tasks(
+  config: types.Config, task: str, num_envs: int
+) -> np.ndarray | None:
+  """Returns a named task, int32 `[num_envs]`; None if the name is empty.
+
+  Raises:
+    ValueError: if the `env` section lacks the task.
+  """
+  if not task:
+    return None
+  names = task_names(config)
+  if task not in names:
+    known = ', '.join(names) or 'the run has only one; leave the flag out'
+    raise ValueError(f'--task={task}: there is no such task: {known}.')
+  return np.full(num_envs, names.index(task), np.int32)
+
+
+def device_env(
+  config: types.Config, tasks: np.ndarray | None = None
+) -> types.DeviceEnv | None:
   """Returns the environments of an `env` section if they are in JAX.
+
+  `tasks`, int `[N]`, are those of all environments, if the section has several;
+  without it all come alike.
 
   Raises:
     ValueError: if they cannot be made, or do not heed a key that is set.
     registry.MissingLibraryError: if the suite is not installed.
   """
+  if names := task_names(config):
+    envs = [device_env(tasks_lib.task_config(config, name)) for name in names]
+    in_jax = [env for env in envs if env is not None]
+    if in_jax and len(in_jax) < len(envs):
+      raise ValueError(
+        f'--config.env.tasks: {in_jax[0].spec.name} is in JAX, and '
+        f'{names[envs.index(None)]} is not; train them apart.'
+      )
+    joining = importlib.import_module('seedrl_jax.device_envs.joining')
+    return joining.join(in_jax, tasks) if in_jax else None
   env = _device_env(config)
   return env and env._replace(spec=action_masks.with_mask(config, env.spec))
 
@@ -76,7 +187,7 @@ def compiled_env(config: types.Config) -> types.DeviceEnv:
 
 def can_compile(config: types.Config) -> bool:
   """Returns whether `compiled_env` can make the environments."""
-  is_envpool = not (config.factory or ':' in config.id)
+  is_envpool = not (config.factory or ':' in config.id or task_names(config))
   return is_envpool and envpool_stream.can_compile(config)
 
 
@@ -110,6 +221,8 @@ def is_gymnasium(config: types.Config) -> bool:
 
 def is_cheap(config: types.Config) -> bool:
   """Returns whether a step takes microseconds, far less than an inference."""
+  if names := task_names(config):
+    return all(is_cheap(tasks_lib.task_config(config, x)) for x in names)
   is_envpool = not (config.factory or ':' in config.id)
   return is_envpool and registry.is_cheap(config.id)
 
@@ -121,6 +234,9 @@ def make_spec(config: types.Config) -> types.StreamSpec:
     ValueError: if the config is invalid; names the flag.
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
+  if names := task_names(config):
+    sections = [tasks_lib.task_config(config, name) for name in names]
+    return tasks_lib.join_specs([make_spec(section) for section in sections])
   if env := device_env(config):
     return env.spec
   if is_gymnasium(config):
@@ -146,6 +262,7 @@ def make_stream(
   batch_size: int,
   num_streams: int = 1,
   rendered: bool = False,
+  tasks: np.ndarray | None = None,
 ) -> base.LocalStream:
   """Makes the configured environments and resets them.
 
@@ -160,12 +277,30 @@ def make_stream(
     num_streams: streams that share this process's cores if `config.num_threads`
       is 0; cheap families of EnvPool then get one or two threads.
     rendered: let `LocalStream.render` draw them, if they can be drawn.
+    tasks: int `[num_envs]`, the task of each, if there are several; None: all
+      come alike.
 
   Raises what `make_spec` does.
   """
-  if env := device_env(config):
+  names = task_names(config)
+  if names and tasks is None:
+    tasks = np.arange(num_envs, dtype=np.int32) % len(names)
+  if env := device_env(config, tasks):
     stream = importlib.import_module('seedrl_jax.device_envs.stream')
-    return stream.DeviceEnvStream(env, seed, num_envs)
+    return stream.DeviceEnvStream(env, seed, num_envs, tasks)
+  if tasks is not None:
+
+    def make_part(
+      task: int, start: int, num_envs: int, batch_size: int
+    ) -> base.LocalStream:
+      section = tasks_lib.task_config(config, names[task])
+      count = num_streams * len(names)
+      return make_stream(
+        section, seed + start, num_envs, batch_size, count, rendered
+      )
+
+    spec = make_spec(config)
+    return tasks_lib.TaskStream(spec, tasks, batch_size, make_part)
   if is_gymnasium(config):
     return gymnasium_stream.GymnasiumStream(
       config, seed, num_envs, batch_size, rendered

@@ -35,6 +35,19 @@ KEYS: Table = {
   'env.factory_kwargs': Key(
     {}, settings.SECTION, 'The keyword arguments of `factory`.'
   ),
+  'env.tasks': Key(
+    (),
+    each(TEXT),
+    'Names of environments, as for `id`, that one agent learns together; they '
+    'replace `id`. A name may be a pattern, such as MiniGrid-Empty-*. '
+    'Observations and actions must be equal. Each environment has one task.',
+  ),
+  'env.task_weights': Key(
+    (),
+    each(number(0)),
+    'Relative numbers of training environments of `tasks`. Without them the '
+    'tasks have equally many.',
+  ),
   'env.num_envs': Key(
     128,
     integer(0, COUNT),

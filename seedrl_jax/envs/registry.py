@@ -150,6 +150,12 @@ def is_cheap(env_id: str) -> bool:
   return family(env_id) in _CHEAP_FAMILIES
 
 
+def is_atari(env_id: str) -> bool:
+  """Returns whether EnvPool has a game of Atari by this name."""
+  with use_envpool() as envpool:
+    return env_id in envpool.list_all_envs() and family(env_id) == 'atari'
+
+
 def is_mujoco(env_id: str) -> bool:
   """Returns whether MuJoCo, or DeepMind Control with it, has a known id."""
   return family(env_id) == 'mujoco'

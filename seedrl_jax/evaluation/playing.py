@@ -29,9 +29,12 @@ _PROGRESS_SECONDS = 1.0
 _SINCE_THEN = {
   'env.action_mask',
   'env.compiled',
+  'env.task_weights',
+  'env.tasks',
   'network.categories',
   'network.popart',
   'network.use_action_mask',
+  'network.use_task',
 }
 # Keys that acting depends on, except the agent's.
 _NEEDED = {
@@ -54,6 +57,7 @@ class PlayOptions:
     max_steps: steps of an episode after which it is cut off.
     allowed: flags that allow foreign code; see `trust.check`.
     factory: makes the environments in place of the run's; '' for the run's.
+    task: to play only, of a run of several; '' plays all alike.
   """
 
   episodes: int = 20
@@ -64,6 +68,7 @@ class PlayOptions:
   max_steps: int = settings.EPISODE
   allowed: tuple[str, ...] = ()
   factory: str = ''
+  task: str = ''
 
   @property
   def width(self) -> int:
@@ -122,8 +127,9 @@ class EpisodeQuota:
       episode_return, length = stream.episode_so_far(env_id)
       if length >= self.max_steps:
         frames = length * stream.spec.action_repeat
+        task = int(stream.tasks[env_id])
         self.cut.append(
-          envs.Episode(env_id, episode_return, length, frames, False)
+          envs.Episode(env_id, episode_return, length, frames, False, task)
         )
         self.total -= self._missing[env_id]
         self._missing[env_id] = 0

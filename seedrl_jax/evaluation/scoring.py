@@ -9,6 +9,7 @@ import pathlib
 import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.envs import atari
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.evaluation import playing
@@ -29,6 +30,7 @@ class Evaluation:
   """The outcome of an evaluation.
 
   Episodes are in the order of their ends; last are those that were cut off.
+  `tasks` are the names of a run's tasks, if there are several.
   """
 
   env_id: str
@@ -36,6 +38,7 @@ class Evaluation:
   sampled: bool
   episodes: tuple[envs.Episode, ...]
   video: video_lib.VideoRecorder | None
+  tasks: tuple[str, ...] = ()
 
   @property
   def returns(self) -> np.ndarray:
@@ -55,6 +58,8 @@ class Evaluation:
       'actions': self.actions,
       'returns': self.returns.tolist(),
     }
+    if self.tasks:
+      line['tasks'] = [self.tasks[e.task] for e in self.episodes]
     file_io.append_whole(path, f'{json.dumps(line)}\n'.encode())
 
   def report(self) -> str:
@@ -68,12 +73,28 @@ class Evaluation:
       f'min {returns.min():.2f} | max {returns.max():.2f} | mean length '
       f'{length:.1f} steps',
     ]
+    lines += self._task_lines()
     if self.video is not None:
       cut = ', where it was cut' if self.video.is_full else ''
       lines.append(
         f'video: {self.video.path} ({self.video.num_frames} frames{cut})'
       )
     return '\n'.join(lines)
+
+  def _task_lines(self) -> list[str]:
+    """Returns a line for each task, and one for all if they are of Atari."""
+    numbers = np.array([e.task for e in self.episodes])
+    returns = {
+      self.tasks[i]: self.returns[numbers == i]
+      for i in np.unique(numbers)
+      if self.tasks
+    }
+    lines = [f'{x}: {playing.mean_text(y)}' for x, y in returns.items()]
+    means = {task: values.mean() for task, values in returns.items()}
+    score = atari.capped_mean(means)
+    if score is not None:
+      lines.append(f'mean capped human-normalised score {score:.3f}')
+    return lines
 
 
 def evaluate(
@@ -93,12 +114,33 @@ def evaluate(
   config = playing.read_config(
     directory, options.allowed, factory=options.factory
   )
+  options = _with_all_tasks(config, options)
   config.num_eval_envs = options.width
   env_spec = env_factory.make_env_spec(config)
   player = playing.load_player(
     directory, config, env_spec, options.checkpoint, line
   )
   return play(player, config, env_spec, options, line)
+
+
+def _with_all_tasks(
+  config: types.Config, options: EvaluationOptions
+) -> EvaluationOptions:
+  """Returns options by which all tasks of a run get equally many environments.
+
+  Raises:
+    ValueError: if there are fewer episodes than tasks.
+  """
+  count = len(env_factory.task_names(config.env))
+  if not count or options.task:
+    return options
+  if options.episodes < count:
+    raise ValueError(
+      f'--episodes={options.episodes}: give at least {count}, one for each '
+      'task, or --task=NAME.'
+    )
+  num_envs = max(1, options.width // count) * count
+  return dataclasses.replace(options, num_envs=num_envs)
 
 
 def play(
@@ -116,6 +158,7 @@ def play(
     # Synchronous, so that the episodes depend on the seed alone.
     batch_size=options.width,
     rendered=bool(options.video),
+    tasks=env_factory.equal_tasks(config.env, options.task, options.width),
   )
   recorder = None
   if options.video:
@@ -134,4 +177,5 @@ def play(
     options.sample,
     (*quota.episodes, *quota.cut),
     observed.recorder,
+    env_spec.stream.tasks,
   )

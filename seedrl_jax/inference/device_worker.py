@@ -171,6 +171,7 @@ class DeviceWorker:
           length,
           length * self._program.env.spec.action_repeat,
           episodes.terminated[places],
+          np.broadcast_to(episodes.task, episodes.ended.shape)[places],
         )
       )
 

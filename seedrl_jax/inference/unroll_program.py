@@ -36,7 +36,8 @@ class Episodes(NamedTuple):
 
   Attributes:
     ended: bool `[S, N]`.
-    episode_return, length, terminated: `[S, N]`, where ended.
+    episode_return, length, terminated, task: `[S, N]`, where ended; the task is
+      the scalar 0 in a run of one.
     env_steps: int32 `[N]`, transitions (none lead to FIRST).
     lacks_choice: bool `[N]`, whether one began without a legal choice; () if
       there is no action mask, or none is needed.
@@ -46,6 +47,7 @@ class Episodes(NamedTuple):
   episode_return: types.Array
   length: types.Array
   terminated: types.Array
+  task: types.Array
   env_steps: types.Array
   lacks_choice: types.Nest
 
@@ -177,8 +179,9 @@ class UnrollProgram:
       episode_length=jnp.where(ended, 0, length),
     )
     terminated = output.discount == 0
+    task = output.observation[types.TASK] if self.env.spec.tasks else 0
     return carry, Episodes(
-      ended, total, length, terminated, moved, lacks_choice
+      ended, total, length, terminated, task, moved, lacks_choice
     )
 
   def _lacks_choice(

@@ -77,6 +77,12 @@ KEYS: Table = {
     'Passes the action mask to the network as an input, too. Without it the '
     'mask only forbids actions.',
   ),
+  'network.use_task': Key(
+    False,
+    FLAG,
+    'Passes the number of the task, one-hot, to the core, or to the heads if '
+    'there is none, in a run of several tasks (`env.tasks`).',
+  ),
   'network.normalize_pixels': Key(
     False,
     FLAG,

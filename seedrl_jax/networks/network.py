@@ -53,6 +53,11 @@ class Network(nn.Module):
   leaves: tuple[observations.Leaf, ...]  # of the observation, in order
   action: types.ActionSpec
   action_mask: str = ''  # its key in the observation; '' if there is none
+  num_tasks: int = 0  # 0 if the run has only one
+
+  def task(self, inputs: types.AgentInput) -> jax.Array | None:
+    """Returns the task of each step, int32 `[T, B]`; None if there is one."""
+    return inputs.observation[types.TASK] if self.num_tasks else None
 
   def legal(self, inputs: types.AgentInput) -> jax.Array | None:
     """Returns which values of all choices are legal, bool `[T, B, P]`.
@@ -88,6 +93,9 @@ class Network(nn.Module):
     arrays = self._frames(inputs.observation)
     stacks, frames = self._stack(arrays, inputs.first, core.frames)
     features = self._torsos(stacks, *inputs.first.shape)
+    if observations.takes_task(self.config) and self.num_tasks:
+      code = jax.nn.one_hot(self.task(inputs), self.num_tasks)
+      features = jnp.concatenate([features, code.astype(features.dtype)], -1)
     if self.config.use_previous_action:
       features = self._append_previous(features, inputs)
     lstm = core.lstm
@@ -108,6 +116,8 @@ class Network(nn.Module):
 
   def _frames(self, observation: types.Nest) -> list[jax.Array]:
     """Lays out the arrays `[T, B, ...]` of an observation for stacking."""
+    if self.num_tasks:
+      observation = observations.without_task(observation)
     if key := self.action_mask:
       observation, mask = action_masks.split(observation, key, 2)
       if observations.takes_mask(self.config):
@@ -251,8 +261,10 @@ def make_network(config: types.Config, env_spec: types.EnvSpec) -> Network:
   leaves = observations.make_leaves(config, env_spec)
   # Frozen: a compiled network must not follow later edits of the config.
   frozen = ml_collections.FrozenConfigDict(config)
-  key = env_spec.stream.action_mask
-  return Network(frozen, leaves, env_spec.action, key)
+  stream = env_spec.stream
+  return Network(
+    frozen, leaves, stream.action, stream.action_mask, len(stream.tasks)
+  )
 
 
 def make_init(

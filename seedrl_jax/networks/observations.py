@@ -187,16 +187,29 @@ def takes_mask(config: types.Config) -> bool:
   return config.get('use_action_mask', False)
 
 
+def takes_task(config: types.Config) -> bool:
+  """Returns whether the task is an input, given `config.network`."""
+  # Configurations of earlier releases lack the key.
+  return config.get('use_task', False)
+
+
+def without_task(observation: types.Nest) -> types.Nest:
+  """Returns an observation, or its specs, of a run of several tasks."""
+  return {k: x for k, x in observation.items() if k != types.TASK}
+
+
 def read_leaves(
   config: types.Config, env_spec: types.EnvSpec
 ) -> tuple[Leaf, ...]:
   """Returns what is made of each array of an observation, in order.
 
-  An action mask is left out, or becomes a vector of booleans.
+  The task is left out. An action mask is, too, or becomes a vector of booleans.
 
   Raises what `make_leaf` does.
   """
   observation = env_spec.observation
+  if env_spec.stream.tasks:
+    observation = without_task(observation)
   if key := env_spec.stream.action_mask:
     observation = {k: x for k, x in observation.items() if k != key}
     if takes_mask(config):
@@ -245,6 +258,9 @@ def describe(config: types.Config, env_spec: types.EnvSpec) -> str:
   texts = [leaf.describe() for leaf in leaves]
   if key := env_spec.stream.action_mask:
     texts.append(f'{key} masks actions')
+  if tasks := env_spec.stream.tasks:
+    input_text = ', one-hot' if takes_task(config) else ', not an input'
+    texts.append(f'{len(tasks)} tasks{input_text}')
   return f'Observation: {"; ".join(texts)}.'
 
 
@@ -253,9 +269,9 @@ def check_release(
 ) -> None:
   """Raises WorkdirError if a run took some arrays of observations otherwise.
 
-  It may have had another action mask. Or it is of an earlier release, which
-  wrote no categories to `env_spec.json`. The parameters may have the same
-  shapes.
+  It may have had another action mask, or other tasks. Or it is of an earlier
+  release, which wrote no categories to `env_spec.json`. The parameters may have
+  the same shapes.
   """
   if not directory.env_spec_json.exists():
     return
@@ -265,6 +281,12 @@ def check_release(
     raise workdir.WorkdirError(
       f'--workdir={directory.path}: its action mask is {before!r}, and this '
       f'run has {now!r}; give --config.env.action_mask={before}.'
+    )
+  old_tasks, tasks = (x.stream.tasks for x in (saved_spec, env_spec))
+  if old_tasks != tasks:
+    raise workdir.WorkdirError(
+      f'--workdir={directory.path}: its tasks are {old_tasks}, and this run '
+      f'has {tasks}; give the same --config.env.tasks.'
     )
   saved = nest.flatten(saved_spec.observation)
   if all(spec.categories is not None for spec in saved):

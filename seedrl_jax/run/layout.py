@@ -101,7 +101,7 @@ def local_config(
 def named_config(
   config: ml_collections.ConfigDict, env_spec: types.EnvSpec
 ) -> ml_collections.ConfigDict:
-  """Returns a config whose `env.id` names the environment of a factory too."""
+  """Returns a config whose `env.id` also names a factory's, or all tasks."""
   config = config.copy_and_resolve_references()
   config.env.id = env_spec.env_id
   return config
@@ -137,10 +137,31 @@ def plan_streams(
       'with the learner, as --config.deterministic and asynchronous workers '
       'without Reverb do; give 0.'
     )
+  _check_tasks(config)
   shares = _plan_local_streams(config, inference, placement, lock_step)
   if num_remote:
     shares += _plan_remote_streams(config, inference, placement)
   return shares
+
+
+def _check_tasks(config: ml_collections.ConfigDict) -> None:
+  """Raises ValueError if a task has no environment to train or evaluate on."""
+  names = factory.task_names(config.env)
+  num_train, num_eval = config.env.num_envs, config.num_eval_envs
+  numbers = None
+  if num_train:
+    ids = np.arange(num_train, dtype=np.int32)
+    numbers = factory.task_numbers(config.env, ids, num_train)
+  if numbers is not None and len(np.unique(numbers)) < len(names):
+    raise ValueError(
+      f'--config.env.num_envs={num_train} are too few for {len(names)} tasks: '
+      'each needs one; raise it.'
+    )
+  if 0 < num_eval < len(names):
+    raise ValueError(
+      f'--config.num_eval_envs={num_eval}: give at least {len(names)}, one for '
+      'each task, or 0.'
+    )
 
 
 def _plan_local_streams(

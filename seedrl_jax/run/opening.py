@@ -217,6 +217,7 @@ class _Opener:
       num_envs=len(share.global_env_id),
       batch_size=share.batch_size,
       num_streams=num_streams,
+      tasks=plan_lib.task_numbers(plan, share),
     )
 
   def _env_seed(self, index: int) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import ml_collections
+import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.actors import handshake
@@ -217,15 +218,24 @@ def unroll_spec(plan: Plan) -> types.Unroll:
   )
 
 
+def task_numbers(
+  plan: Plan, share: layout_lib.StreamShare
+) -> np.ndarray | None:
+  """Returns the tasks, int32 `[N]`, of a share; None in a run of one."""
+  return env_factory.task_numbers(
+    plan.env, share.global_env_id, plan.env_spec.num_envs
+  )
+
+
 def unroll_program(
   plan: Plan, share: layout_lib.StreamShare
 ) -> unroll_program_lib.UnrollProgram:
   """Returns what acts in a share of the environments, which are in JAX."""
-  env = plan.device_env
-  assert env is not None
+  # A compiled pool, as the order of tasks, belongs to one program.
+  env = env_factory.device_env(plan.env, task_numbers(plan, share))
   if plan.is_compiled:
-    # A pool belongs to one program.
     env = env_factory.compiled_env(plan.env)
+  assert env is not None
   return unroll_program_lib.UnrollProgram(
     plan.agent,
     env,

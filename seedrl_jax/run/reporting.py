@@ -4,18 +4,27 @@ import collections
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_collections
 
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import layout as layout_lib
-from seedrl_jax.run import network_watch
+from seedrl_jax.run import network_watch, task_returns
 from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.runtime import file_io, progress, report, steal
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.runtime.writers import metrics_log
+
+
+class _Ended(NamedTuple):
+  """An episode that has ended, and whether it was of training."""
+
+  is_training: bool
+  episode_return: float
+  length: int
+  task: int
 
 
 class RunCounters:
@@ -40,9 +49,9 @@ class RunCounters:
     self.note_returns(before.returns)
     # Latest counters of each host since its start.
     self._snapshots: list[report.Snapshot] = []
-    # On host 0: returns and lengths of episodes on other hosts.
-    self._remote_episodes: collections.deque[tuple[float, int]] = (
-      collections.deque(maxlen=report.WINDOW)
+    # On host 0: episodes on other hosts, all of training.
+    self._remote_episodes: collections.deque[_Ended] = collections.deque(
+      maxlen=report.WINDOW
     )
 
   def begin(self) -> None:
@@ -136,14 +145,18 @@ class RunCounters:
     remote = 0 if actors is None else actors.num_connected
     return config.env.num_envs + evaluation + remote
 
-  def take_episodes(self) -> Iterator[tuple[bool, float, int]]:
-    """Yields is_training, return and length; on host 0 of all hosts."""
+  def take_episodes(self) -> Iterator[_Ended]:
+    """Yields the episodes that have ended; on host 0 of all hosts."""
     while self._remote_episodes:
-      yield True, *self._remote_episodes.popleft()
+      yield self._remote_episodes.popleft()
     for worker in self.parts.workers:
       for episode in worker.take_episodes():
-        is_training = episode.env_id < worker.num_train_envs
-        yield is_training, episode.episode_return, episode.length
+        yield _Ended(
+          episode.env_id < worker.num_train_envs,
+          episode.episode_return,
+          episode.length,
+          episode.task,
+        )
 
   def curves(self, tables: Mapping[str, replay.TableInfo]) -> dict[str, float]:
     """Returns the metrics of this host's actors, and of its `tables`."""
@@ -166,7 +179,10 @@ class RunCounters:
     for counters in map(dict, figures):
       episodes = counters.pop('episodes', ())
       if not self.placement.index:
-        self._remote_episodes.extend(episodes)
+        self._remote_episodes.extend(
+          _Ended(True, total, int(length), int(task))
+          for total, length, task in episodes
+        )
       snapshots.append(report.Snapshot(**counters))
     # In one assignment, as other threads read it.
     self._snapshots = snapshots
@@ -210,6 +226,8 @@ class RunReporter:
     self.row: report.Row = {}
     self._steal = steal.StealClock()
     self._watch = network_watch.NetworkWatch(counters.before.value_std)
+    spec = self._parts.env_spec.stream
+    self._tasks = task_returns.TaskReturns(spec.tasks, spec.action_repeat)
 
   def open(self) -> None:
     """Opens the curves on host 0.
@@ -253,7 +271,8 @@ class RunReporter:
       {progress.STOLEN: self._steal.share()}
       | metrics
       | self._watch.metrics(metrics)
-      | self.counters.curves(tables),
+      | self.counters.curves(tables)
+      | self._tasks.metrics(),
     )
     self.row = row
     self._metrics.write(row)
@@ -278,12 +297,14 @@ class RunReporter:
     if self.counters.placement.index:
       return
     reporter = self._reporter
-    for is_training, total, length in self.counters.take_episodes():
+    for episode in self.counters.take_episodes():
+      is_training, total, length, task = episode
       if is_training and self.counters.is_solved:
         # The last returns remain those that reached the target.
         continue
       window = reporter.training if is_training else reporter.evaluation
       window.add(total, length)
+      self._tasks.add(is_training, task, total, length)
     self.counters.note_returns(reporter.training.returns)
 
   def _lacks_actors(self) -> str:
@@ -323,6 +344,8 @@ class RunReporter:
         f'Host {index} has ended: {summary.status}; host 0 has the summary.'
       )
       return
+    for line in self._tasks.summary():
+      self.line.say(line)
     waits = self._reporter.total_waits(self.counters.snapshot())
     self.line.say(progress.summary_text(summary, waits, self.workdir.path))
     file_io.write_json(self.workdir.summary_json, summary._asdict())

@@ -32,8 +32,8 @@ def check_resumable(
   Raises WorkdirError if the checkpoint forbids some; names all of them.
   """
   before, after = flat_config(old), flat_config(new)
-  if after['env.factory']:
-    # The id is then only the name that the factory's environment reports.
+  if after['env.factory'] or after.get('env.tasks'):
+    # The id is then only the name that these environments report.
     after['env.id'] = before['env.id']
   changes: dict[str, str] = {}
   for key in sorted(before.keys() | after.keys()):

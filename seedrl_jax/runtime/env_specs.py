@@ -19,6 +19,7 @@ def to_json(spec: types.EnvSpec) -> dict[str, Any]:
     'num_eval_envs': spec.num_eval_envs,
     'parts': parts and _nest_to_json(parts),
     'action_mask': spec.stream.action_mask,
+    'tasks': spec.stream.tasks,
   }
 
 
@@ -32,6 +33,7 @@ def from_json(value: dict[str, Any]) -> types.EnvSpec:
     name=value['env_id'],
     parts=parts and _nest_from_json(parts),
     action_mask=value.get('action_mask', ''),
+    tasks=tuple(value.get('tasks', ())),
   )
   return types.EnvSpec(stream, value['num_envs'], value['num_eval_envs'])
 

@@ -162,18 +162,20 @@ class Waits:
 
 
 class EpisodeWindow:
-  """Returns and lengths of the last episodes, and the count of all."""
+  """Returns and lengths of the last episodes; the count and steps of all."""
 
   def __init__(self, returns: Iterable[float] = (), size: int = WINDOW):
     self.returns = collections.deque(returns, maxlen=size)
     self.lengths: collections.deque[int] = collections.deque(maxlen=size)
     self.count = 0
+    self.steps = 0
 
   def add(self, episode_return: float, length: int) -> None:
     """Adds a finished episode."""
     self.returns.append(episode_return)
     self.lengths.append(length)
     self.count += 1
+    self.steps += length
 
   def mean_return(self) -> float | None:
     return _mean(self.returns)
@@ -205,7 +207,7 @@ class Reporter:
     self._num_workers = num_workers
 
   def row(
-    self, now: Snapshot, lag_max: int, metrics: Mapping[str, float]
+    self, now: Snapshot, lag_max: int, metrics: Row
   ) -> tuple[dict[str, float | None], Waits]:
     """Returns the metrics and the shares of waiting since the last call.
 

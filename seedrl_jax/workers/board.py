@@ -23,7 +23,7 @@ _ROW = np.dtype([
   # Counters of a worker's earlier processes, and of its present one.
   ('before', 'f8', len(_FIELDS)),
   ('figures', 'f8', len(_FIELDS)),
-  ('episodes', 'f8', (_EPISODES, 2)),
+  ('episodes', 'f8', (_EPISODES, 3)),
   ('num_episodes', 'i8'),
   ('updates', 'i8'),
   # The newest version of a parameter server that the worker has received.
@@ -156,10 +156,9 @@ class Board:
       if not self.index:
         count = int(row.num_episodes)
         new = range(max(self._num_read[index], count - _EPISODES), count)
-        figures['episodes'] = [
-          (float(total), int(length))
-          for total, length in row.episodes[[i % _EPISODES for i in new]]
-        ]
+        figures['episodes'] = row.episodes[
+          [i % _EPISODES for i in new]
+        ].tolist()
         self._num_read[index] = count
       all_figures.append(figures)
     return all_figures

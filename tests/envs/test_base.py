@@ -203,7 +203,7 @@ def _update(
 
 
 def test_lives_and_ends_of_all_kinds_in_one_batch():
-  stats = base.EpisodeStatistics(5, action_repeat=4)
+  stats = base.EpisodeStatistics(np.zeros(5, int), action_repeat=4)
   none = [0] * 5
   _update(stats, [0] * 5, none, none, none)
   _update(stats, [1, 2, 3, 4, 5], none, none, none)
@@ -239,7 +239,7 @@ class _Counted:
 @pytest.mark.parametrize('seed', range(2))
 def test_random_batches_equal_counting_one_by_one(seed: int, has_lives: bool):
   rng = np.random.default_rng(seed)
-  stats = base.EpisodeStatistics(6, action_repeat=2)
+  stats = base.EpisodeStatistics(np.zeros(6, int), action_repeat=2)
   counted = [_Counted() for _ in range(6)]
   expected = []
   for _ in range(200):
@@ -268,7 +268,7 @@ def test_random_batches_equal_counting_one_by_one(seed: int, has_lives: bool):
 
 
 def test_returns_do_not_lose_small_rewards():
-  stats = base.EpisodeStatistics(1, action_repeat=1)
+  stats = base.EpisodeStatistics(np.zeros(1, int), action_repeat=1)
   for reward in (0, 2.0**24, 1, 1, 1):
     _update(stats, [reward], [0], [0], None)
   _update(stats, [0], [1], [0], None)

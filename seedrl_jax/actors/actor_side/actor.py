@@ -56,6 +56,7 @@ class GroupOptions(NamedTuple):
   patience: float = PATIENCE  # seconds to look for a learner; 0: for ever
   name: str = 'actor'  # for messages
   allowed: Collection[str] = ()  # flags that allow foreign code; see `trust`
+  task: str = ''  # of all environments, if the learner has several; '': each
 
 
 class EnvGroup:
@@ -192,7 +193,13 @@ class EnvGroup:
       )
       handshake.check_spec(welcome, factory.make_spec(config))
       batch_size = options.batch_size or num_envs
-      return factory.make_stream(config, welcome.seed, num_envs, batch_size)
+      return factory.make_stream(
+        config,
+        welcome.seed,
+        num_envs,
+        batch_size,
+        tasks=factory.equal_tasks(config, options.task, num_envs),
+      )
     except (ValueError, ImportError, RecursionError) as e:
       raise IncompatibleLearner(str(e)) from e
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.actors import wire
 from seedrl_jax.actors.learner_side import group_lease
 from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest
@@ -204,8 +205,14 @@ class RemoteStream(base.EnvStream):
   def add_episodes(
     self, lease: group_lease.GroupLease, episodes: base.EndedEpisodes
   ) -> None:
-    """Logs a group's episodes, whose ids are within the group."""
+    """Logs a group's episodes, whose ids are within the group.
+
+    Raises `WireError` if one is of an unknown task.
+    """
     if len(episodes.env_id):
+      num_tasks = max(1, len(self.spec.tasks))
+      if not ((episodes.task >= 0) & (episodes.task < num_tasks)).all():
+        raise wire.WireError('An episode is of no task of the run.')
       env_id = lease.env_id[episodes.env_id]
       # Copies, as a view would keep the whole message.
       columns = map(np.copy, episodes._replace(env_id=env_id))

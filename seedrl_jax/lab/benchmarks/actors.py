@@ -18,7 +18,7 @@ import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import handshake, wire
+from seedrl_jax.actors import handshake, local_messages, wire
 from seedrl_jax.actors.learner_side import remote_stream, server, slot_allocator
 from seedrl_jax.envs import base, factory
 from seedrl_jax.lab import launching, tables
@@ -31,7 +31,7 @@ TRANSPORTS = ('unix', 'tcp')
 _ENVS, _GROUPS = 16, 2
 # Between the probe's requests; without a pause it would itself be a load.
 _PAUSE_SECONDS = 0.005
-_NO_EPISODES = base.EndedEpisodes(*([np.zeros(0)] * 5))
+_NO_EPISODES = local_messages.NO_EPISODES
 
 
 def measure(

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedrl_jax.configs import base as base_config
+from seedrl_jax.envs import atari
 from seedrl_jax.lab.plots import curves
-from seedrl_jax.lab.studies import atari
 from seedrl_jax.runtime import file_io, settings
 from seedrl_jax.runtime import workdir as workdir_lib
 

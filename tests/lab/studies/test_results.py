@@ -4,7 +4,8 @@ import ml_collections
 import numpy as np
 import pytest
 
-from seedrl_jax.lab.studies import atari, results
+from seedrl_jax.envs import atari
+from seedrl_jax.lab.studies import results
 from tests.lab.studies import study_runs
 
 
