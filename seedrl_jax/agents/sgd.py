@@ -33,7 +33,7 @@ class LossOutput(NamedTuple):
   metrics: Mapping[str, jax.Array]
   priorities: jax.Array | None = None
   valid_share: jax.Array | float = 1.0
-  returns: popart.Moments | None = None
+  returns: popart.BatchMoments | None = None
 
 
 # Maps (params, target_params, batch, key, `TrainState.progress`) to the batch's
@@ -63,7 +63,7 @@ class _Total(NamedTuple):
   gradient: base.Params
   valid_share: jax.Array
   moments: pixels.NamedMoments
-  returns: popart.Moments | None
+  returns: popart.BatchMoments | None
 
 
 # A micro-batch, or a device's whole share, with its key.
@@ -99,7 +99,7 @@ class Trainer:
   project: Callable[[base.Params], base.Params] = lambda params: params
   moments: Callable[[types.Nest], pixels.NamedMoments] = lambda observation: {}
   absorb_returns: (
-    Callable[[base.Params, popart.Moments], base.Params] | None
+    Callable[[base.Params, popart.BatchMoments], base.Params] | None
   ) = None
   micro_batches: int = 1
   keeps_progress: bool = False

@@ -44,17 +44,25 @@ class BaselineHead(nn.Module):
   """Linear estimate of the return, or with PopArt of the normalised return."""
 
   popart: bool = False
+  num_tasks: int = 1  # with an output each if there is PopArt
 
   @nn.compact
-  def __call__(self, features: jax.Array) -> jax.Array:
-    """Maps features `[..., F]` to a float32 baseline `[...]`."""
+  def __call__(
+    self, features: jax.Array, task: jax.Array | None = None
+  ) -> jax.Array:
+    """Maps features `[..., F]` to a float32 baseline `[...]`.
+
+    `task`, int32 `[...]`, is that of each step; None in a run of one.
+    """
     # The first returns bootstrap from values, and must show their scale.
     zeros = nn.initializers.zeros
     init = zeros if self.popart else nn.initializers.orthogonal(1.0)
-    dense = nn.Dense(1, dtype=jnp.float32, kernel_init=init)
-    value = jnp.squeeze(dense(features), axis=-1)
+    size = self.num_tasks if self.popart else 1
+    outputs = nn.Dense(size, dtype=jnp.float32, kernel_init=init)(features)
     if self.popart:
-      value = popart.unnormalize(value)
+      value = popart.unnormalize(outputs, task)
+    else:
+      value = jnp.squeeze(outputs, axis=-1)
     health.sow_value(self, value)
     return value
 
@@ -138,7 +146,9 @@ class ActorCritic(nn.Module):
       baseline_features = features
     num_free = self.distribution.num_deviations if self.free_deviation else 0
     head = PolicyHead(self.distribution.num_params, num_free, name='policy')
-    baseline = BaselineHead(self.popart, name='baseline')(baseline_features)
+    num_tasks = max(1, self.network.num_tasks)
+    baseline_head = BaselineHead(self.popart, num_tasks, name='baseline')
+    baseline = baseline_head(baseline_features, self.network.task(inputs))
     policy = action_masks.apply(head(features), self.network.legal(inputs))
     return ActorCriticOutput(policy, baseline), core
 

@@ -2,7 +2,8 @@
 
 van Hasselt et al. 2016 (arXiv 1602.07714) and Hessel et al. 2018 (arXiv
 1809.04474, section 3). With mean m and deviation d of the returns, the value is
-d n + m of the head's linear output n, and losses are in units of d.
+d n + m of the head's linear output n, and losses are in units of d. In a run of
+several tasks, each of the K tasks has its own output, mean and deviation.
 
 The statistics are parameters without a gradient, so that they are published,
 saved and exported with the network. `absorb` updates them, and the head so that
@@ -27,81 +28,125 @@ _LINEAR = 'Dense_0'
 
 
 class Moments(NamedTuple):
-  """Mean and variance of returns, float32 scalars.
+  """Mean and variance of the returns of each transition's task.
 
-  Of a batch, both are about the old mean: E(x - m) and E(x - m)^2.
+  Attributes:
+    mean, variance: float32, scalars in a run of one task, else `[...]`.
+    code: float32 `[..., K]`, the task, one-hot.
   """
 
   mean: jax.Array
   variance: jax.Array
+  code: jax.Array
 
   @property
   def deviation(self) -> jax.Array:
     """The scale of values, between bounds."""
-    return jnp.clip(jnp.sqrt(self.variance), _LEAST, _MOST)
+    return _deviation(self.variance)
+
+
+class BatchMoments(NamedTuple):
+  """What a batch says of each task's returns x, float32 `[K]`.
+
+  With the old mean m and the weights w, all of them means over the batch.
+  """
+
+  weight: jax.Array  # w
+  error: jax.Array  # w (x - m)
+  square: jax.Array  # w (x - m)^2
 
 
 class Statistics(nn.Module):
   """The statistics of a head, which begin with mean 0 and variance 1."""
 
+  num_tasks: int  # K
+
   @nn.compact
-  def __call__(self) -> Moments:
-    """Returns the moments; counts the updates, too."""
-    self.param('count', nn.initializers.zeros, ())
-    return jax.lax.stop_gradient(
-      Moments(
-        self.param('mean', nn.initializers.zeros, ()),
-        self.param('variance', nn.initializers.ones, ()),
-      )
-    )
+  def __call__(self) -> tuple[jax.Array, jax.Array]:
+    """Returns mean and deviation, `[K]`; counts the updates, too."""
+    shape, zeros = (self.num_tasks,), nn.initializers.zeros
+    self.param('count', zeros, shape)
+    mean = self.param('mean', zeros, shape)
+    variance = self.param('variance', nn.initializers.ones, shape)
+    return jax.lax.stop_gradient((mean, _deviation(variance)))
 
 
-def unnormalize(value: jax.Array) -> jax.Array:
-  """Returns values of a head's outputs; call it in the head's module."""
-  moments = Statistics(name=NAME)()
-  return moments.deviation * value + moments.mean
+def _deviation(variance: jax.Array) -> jax.Array:
+  return jnp.clip(jnp.sqrt(variance), _LEAST, _MOST)
 
 
-def moments(params: types.Nest) -> Moments:
-  """Returns the moments of a network's value head, which must have PopArt."""
+def unnormalize(outputs: jax.Array, task: jax.Array | None) -> jax.Array:
+  """Returns values `[...]` of a head's outputs `[..., K]`, in its module.
+
+  `task` is int32 `[...]`; None in a run of one.
+  """
+  mean, deviation = Statistics(outputs.shape[-1], name=NAME)()
+  values = deviation * outputs + mean
+  if task is None:
+    return values[..., 0]
+  return jnp.take_along_axis(values, task[..., None], axis=-1)[..., 0]
+
+
+def moments(params: types.Nest, task: jax.Array | None = None) -> Moments:
+  """Returns the moments of a network's value head, which must have PopArt.
+
+  `task`, int32 `[...]`, is that of each transition; None in a run of one.
+  """
   statistics = jax.lax.stop_gradient(params['baseline'][NAME])
-  return Moments(statistics['mean'], statistics['variance'])
+  mean, variance = statistics['mean'], statistics['variance']
+  if task is None:
+    return Moments(mean[0], variance[0], jnp.ones(1))
+  return Moments(mean[task], variance[task], jax.nn.one_hot(task, len(mean)))
 
 
 def batch_moments(
   old: Moments, returns: jax.Array, weight: jax.Array
-) -> Moments:
-  """Returns the weighted means over a batch of what `absorb` takes.
+) -> BatchMoments:
+  """Returns what `absorb` takes of a batch.
 
   Linear in equal pieces of a batch; `returns` and `weight` are `[...]`.
   """
   errors = returns - old.mean
+
+  def mean(x: jax.Array) -> jax.Array:
+    x = (weight * x)[..., None] * old.code
+    return jnp.mean(x, axis=range(x.ndim - 1))
+
   return jax.lax.stop_gradient(
-    Moments(jnp.mean(weight * errors), jnp.mean(weight * jnp.square(errors)))
+    BatchMoments(
+      mean(jnp.ones_like(errors)), mean(errors), mean(jnp.square(errors))
+    )
   )
 
 
-def absorb(params: types.Nest, batch: Moments) -> types.Nest:
+def absorb(params: types.Nest, batch: BatchMoments) -> types.Nest:
   """Adds a batch's moments, over all devices, to a network's value head.
 
-  The n-th batch counts 1 / n at least, so that the scale is right from the
+  A task's n-th batch counts 1 / n at least, so that the scale is right from the
   first update on. The first one leaves the head as it is: its values, which
-  were 0, become the mean of the returns.
+  were 0, become the mean of the returns. A task without returns keeps all.
   """
   head = params['baseline']
-  old, count = moments(params), head[NAME]['count'] + 1.0
-  rate = jnp.maximum(_RATE, 1.0 / count)
-  change = rate * batch.mean
-  variance = (1.0 - rate) * old.variance + rate * batch.variance
+  old, linear = head[NAME], head[_LINEAR]
+  is_present = batch.weight > 0.0
+  weight = jnp.where(is_present, batch.weight, 1.0)
+  count = old['count'] + is_present
+  rate = jnp.maximum(_RATE, 1.0 / jnp.maximum(count, 1.0)) * is_present
+  change = rate * batch.error / weight
+  variance = (1.0 - rate) * old['variance'] + rate * batch.square / weight
   # Rounding may make it negative.
   variance = jnp.maximum(variance - jnp.square(change), 0.0)
-  new = Moments(old.mean + change, variance)
-  linear, is_first = head[_LINEAR], count == 1.0
-  ratio = jnp.where(is_first, 1.0, old.deviation / new.deviation)
-  shift = jnp.where(is_first, 0.0, change / new.deviation)
+  ratio = _deviation(old['variance']) / _deviation(variance)
+  shift = change / _deviation(variance)
+  is_later = count > 1.0
+  ratio, shift = (
+    jnp.where(is_later, ratio, 1.0),
+    jnp.where(is_later, shift, 0.0),
+  )
   linear = {
     'kernel': ratio * linear['kernel'],
     'bias': ratio * linear['bias'] - shift,
   }
-  statistics = {'count': count, **new._asdict()}
+  mean = old['mean'] + change
+  statistics = {'count': count, 'mean': mean, 'variance': variance}
   return {**params, 'baseline': {_LINEAR: linear, NAME: statistics}}

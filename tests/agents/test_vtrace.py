@@ -100,7 +100,9 @@ def test_equals_the_papers_sums(changes):
 def test_popart_scales_advantages_and_errors():
   config, deviation = _loss_config(kl_cost=0.3), 5.0
   outputs, steps = _sequence()
-  statistics = popart.Moments(np.float32(3.0), np.float32(deviation**2))
+  statistics = popart.Moments(
+    np.float32(3.0), np.float32(deviation**2), np.ones(1)
+  )
   gradient = jax.value_and_grad(loss_lib.vtrace_loss, argnums=2, has_aux=True)
   (loss, output), slope = gradient(
     config, _DISTRIBUTION, outputs, steps, np.float32(0.02), statistics
@@ -120,7 +122,7 @@ def test_popart_scales_advantages_and_errors():
     rtol=1e-4,
     atol=1e-7,
   )
-  found = output.returns.mean / output.valid_share
+  (found,) = output.returns.error / output.returns.weight
   np.testing.assert_allclose(
     found, expected.value[valid].mean() - 3.0, rtol=1e-4
   )

@@ -69,10 +69,39 @@ class VariantsTest(parameterized.TestCase):
       )
 
 
+def test_each_task_has_its_own_statistics():
+  rng = np.random.default_rng(2)
+  head = heads.BaselineHead(popart=True, num_tasks=3)
+  features = rng.normal(size=(12, _FEATURES)).astype(np.float32)
+  tasks = np.arange(12, dtype=np.int32) % 3
+  params = {'baseline': head.init(jax.random.key(0), features, tasks)['params']}
+  references = [_Reference() for _ in range(3)]
+  for present in ((0, 2), (0,), (2, 0)):
+    linear = params['baseline']['Dense_0']
+    linear['kernel'] = rng.normal(size=(_FEATURES, 3)).astype(np.float32)
+    before = head.apply({'params': params['baseline']}, features, tasks)
+    task = np.repeat(np.int32(present), 10)
+    returns = (100.0**task * rng.normal(size=len(task))).astype(np.float32)
+    old = popart.moments(params, task)
+    batch = popart.batch_moments(old, returns, np.ones(len(task), np.float32))
+    params = popart.absorb(params, batch)
+    after = head.apply({'params': params['baseline']}, features, tasks)
+    for i, reference in enumerate(references):
+      if i in present:
+        reference.absorb(returns[task == i].astype(np.float64))
+      # The first batch of a task changes the scale of its outputs.
+      if i not in present or reference.count > 1:
+        rows = tasks == i
+        np.testing.assert_allclose(after[rows], before[rows], rtol=1e-3)
+      found = popart.moments(params, np.int32([i]))
+      np.testing.assert_allclose(found.mean, reference.mean, rtol=1e-4)
+      np.testing.assert_allclose(found.variance, reference.variance, rtol=1e-3)
+
+
 def test_pieces_of_a_batch_make_its_moments():
   returns = np.random.default_rng(1).normal(5.0, 2.0, 12).astype(np.float32)
   weight = np.float32(np.arange(12) % 3 > 0) * 1.5
-  old = popart.Moments(np.float32(3.0), np.float32(4.0))
+  old = popart.Moments(np.float32(3.0), np.float32(4.0), np.ones(1))
   whole = popart.batch_moments(old, returns, weight)
   pieces = [
     popart.batch_moments(old, *x)

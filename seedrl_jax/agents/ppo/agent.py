@@ -258,11 +258,13 @@ class PPO:
     )
     params = state.params
     if self.module.popart:
+      trained = jax.tree.map(lambda x: x[:-1], inputs)
+      task = self.module.network.task(trained)
       batch_returns = popart.batch_moments(
-        popart.moments(params), samples.target, weight
+        popart.moments(params, task), samples.target, weight
       )
       params = popart.absorb(params, base.mean_over_devices(batch_returns))
-      advantage /= popart.moments(params).deviation
+      advantage /= popart.moments(params, task).deviation
       samples = samples._replace(advantage=advantage)
     metrics = loss_lib.value_metrics(samples)
     metrics['masked_share'] = 1.0 - share
@@ -323,7 +325,10 @@ class PPO:
       lambda x: jnp.swapaxes(x, 0, 1), (data.inputs, data.samples)
     )
     outputs, _ = self.module.apply({'params': params}, inputs, data.core)
-    scale = popart.moments(params).deviation if self.module.popart else 1.0
+    scale: jax.Array | float = 1.0
+    if self.module.popart:
+      task = self.module.network.task(inputs)
+      scale = popart.moments(params, task).deviation
     return loss_lib.ppo_loss(
       self.config.loss, self.distribution, outputs, samples, scale
     )

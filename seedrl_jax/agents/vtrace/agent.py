@@ -61,7 +61,7 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
   )
 
 
-def _absorb(params: base.Params, returns: popart.Moments) -> base.Params:
+def _absorb(params: base.Params, returns: popart.BatchMoments) -> base.Params:
   return {**params, 'network': popart.absorb(params['network'], returns)}
 
 
@@ -103,16 +103,19 @@ def make_loss(config: types.Config, module: heads.ActorCritic) -> sgd.LossFn:
     # Neither a target network nor chance is needed.
     del target_params, key, progress
     unroll = batch.unroll
+    inputs = types.agent_input(unroll.steps)
     outputs, _ = module.apply(
-      {'params': params['network']},
-      types.agent_input(unroll.steps),
-      unroll.initial_core,
+      {'params': params['network']}, inputs, unroll.initial_core
     )
     cost = jnp.float32(config.loss.entropy_cost)
     if config.loss.target_entropy is not None:
       speed = config.loss.entropy_cost_adjustment_speed
       cost = jnp.exp(speed * params['entropy_cost'])
-    statistics = popart.moments(params['network']) if module.popart else None
+    statistics = None
+    if module.popart:
+      trained = jax.tree.map(lambda x: x[:-1], inputs)
+      task = module.network.task(trained)
+      statistics = popart.moments(params['network'], task)
     value, output = loss_lib.vtrace_loss(
       config.loss, distribution, outputs, unroll.steps, cost, statistics
     )
