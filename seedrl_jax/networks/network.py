@@ -92,7 +92,7 @@ class Network(nn.Module):
     chex.assert_rank(inputs.first, 2)
     arrays = self._frames(inputs.observation)
     stacks, frames = self._stack(arrays, inputs.first, core.frames)
-    features = self._torsos(stacks, *inputs.first.shape)
+    features = self._torsos(stacks, self.task(inputs), *inputs.first.shape)
     if observations.takes_task(self.config) and self.num_tasks:
       code = jax.nn.one_hot(self.task(inputs), self.num_tasks)
       features = jnp.concatenate([features, code.astype(features.dtype)], -1)
@@ -108,8 +108,9 @@ class Network(nn.Module):
   def pixel_moments(self, observation: types.Nest) -> pixels.NamedMoments:
     """Returns the moments of all normalised pixels of `[T, B, ...]`."""
     frames = zip(self._frames(observation), self.leaves, strict=True)
+    task = observation[types.TASK] if self.num_tasks else None
     return {
-      pixels.name(i): pixels.moments(x)
+      pixels.name(i): pixels.moments(x, task, self.num_tasks)
       for i, (x, leaf) in enumerate(frames)
       if leaf.is_normalized
     }
@@ -146,7 +147,11 @@ class Network(nn.Module):
     return stacks, tuple(new_frames)
 
   def _torsos(
-    self, arrays: list[jax.Array], length: int, batch: int
+    self,
+    arrays: list[jax.Array],
+    task: jax.Array | None,
+    length: int,
+    batch: int,
   ) -> jax.Array:
     """Concatenates the torsos of all arrays, each run on `[T * B]` at once."""
     config = self.config
@@ -162,8 +167,13 @@ class Network(nn.Module):
       statistics = None
       if leaf.is_normalized:
         shape, stack = x.shape[1:], config.frame_stack
-        statistics = pixels.Statistics(shape, stack, name=pixels.name(i))()
+        statistics = pixels.Statistics(
+          shape, stack, self.num_tasks, name=pixels.name(i)
+        )(None if task is None else task.reshape(-1))
       chunk = config.tpu_chunk if len(leaf.shape) == 3 else 0
+      if leaf.is_normalized and self.num_tasks:
+        # Each image has statistics of its own.
+        chunk = 0
       prepare = functools.partial(
         observations.to_features,
         dtype=dtype,

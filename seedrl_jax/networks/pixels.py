@@ -1,7 +1,8 @@
 """Pixels normalised by their means and standard deviations over a run.
 
 Most of a game's image never changes. Without normalisation, the part that all
-images share dominates the network's inputs and gradients.
+images share dominates the network's inputs and gradients. In a run of several
+tasks, each of the K tasks has its own statistics.
 
 The statistics are parameters without a gradient, so that they are published,
 saved and exported with the network. `absorb` updates them.
@@ -30,7 +31,9 @@ class Moments(NamedTuple):
   """Means of each pixel in [0, 1] and of its square, float32 `[...]`.
 
   `num` says over how many observations, float32 scalar; of a device and
-  micro-batch, if there are several.
+  micro-batch, if there are several. With K tasks, `num` is `[K]`, and what is
+  `[...]` is `[K, ...]`. A batch's means are then over all observations, with 0
+  in place of other tasks'.
   """
 
   num: jax.Array
@@ -53,44 +56,64 @@ class Statistics(nn.Module):
 
   shape: tuple[int, ...]  # of an input of the torso, [..., stack * C]
   stack: int  # frames
+  num_tasks: int = 0  # K; 0 in a run of one
 
   @nn.compact
-  def __call__(self) -> Moments:
+  def __call__(self, task: jax.Array | None = None) -> Moments:
     """Returns the moments of `shape`, the same for each frame of the stack.
 
-    Until there are enough observations, the mean is 0 and the deviation 1.
+    With `task`, int32 `[N]`, they are those of each, `[N, *shape]`. Until there
+    are enough observations, the mean is 0 and the deviation 1.
     """
-    shape = (*self.shape[:-1], self.shape[-1] // self.stack)
+    tasks = (self.num_tasks,) if self.num_tasks else ()
+    shape = (*tasks, *self.shape[:-1], self.shape[-1] // self.stack)
     zeros = nn.initializers.zeros
     num, mean, square = jax.lax.stop_gradient(
       Moments(
-        self.param('num', zeros, ()),
+        self.param('num', zeros, tasks),
         self.param('mean', zeros, shape),
         self.param('square', zeros, shape),
       )
     )
-    is_ready = num >= _LEAST_OBSERVATIONS
+    is_ready = _like(num, mean) >= _LEAST_OBSERVATIONS
+    mean = jnp.where(is_ready, mean, 0.0)
+    square = jnp.where(is_ready, square, 1.0)
+    if task is not None:
+      num, mean, square = num[task], mean[task], square[task]
     repeats = (*[1] * (len(shape) - 1), self.stack)
-    return Moments(
-      num,
-      jnp.tile(jnp.where(is_ready, mean, 0.0), repeats),
-      jnp.tile(jnp.where(is_ready, square, 1.0), repeats),
-    )
+    return Moments(num, jnp.tile(mean, repeats), jnp.tile(square, repeats))
+
+
+def _like(num: jax.Array, x: jax.Array) -> jax.Array:
+  """Returns a number per task, or a scalar, to broadcast with `x`."""
+  return num.reshape((*num.shape, *[1] * (x.ndim - num.ndim)))
 
 
 def _to_unit(x: jax.Array) -> jax.Array:
   return x.astype(jnp.float32) * (1.0 / 255.0)
 
 
-def moments(x: jax.Array) -> Moments:
-  """Returns the moments of uint8 frames `[T, B, ...]`, of shape `[...]`."""
+def moments(
+  x: jax.Array, task: jax.Array | None = None, num_tasks: int = 0
+) -> Moments:
+  """Returns the moments of uint8 frames `[T, B, ...]`, of shape `[...]`.
+
+  `task` is int32 `[T, B]`; None in a run of one.
+  """
   length, batch = x.shape[:2]
   x = _to_unit(x)
-  return Moments(
-    jnp.float32(length * batch),
-    jnp.mean(x, (0, 1)),
-    jnp.mean(jnp.square(x), (0, 1)),
+  if task is None:
+    return Moments(
+      jnp.float32(length * batch),
+      jnp.mean(x, (0, 1)),
+      jnp.mean(jnp.square(x), (0, 1)),
+    )
+  code = jax.nn.one_hot(task, num_tasks)
+  mean, square = (
+    jnp.einsum('tbk,tb...->k...', code, y) / (length * batch)
+    for y in (x, jnp.square(x))
   )
+  return Moments(jnp.sum(code, (0, 1)), mean, square)
 
 
 def normalize(statistics: Moments, x: jax.Array) -> jax.Array:
@@ -112,12 +135,14 @@ def absorb(params: types.Nest, batch: NamedMoments) -> types.Nest:
 
 def _merge(old: dict[str, jax.Array], new: Moments) -> dict[str, jax.Array]:
   num = old['num'] + new.num
-  share = new.num / num
-  return {
-    'num': num,
-    'mean': old['mean'] + share * (new.mean - old['mean']),
-    'square': old['square'] + share * (new.square - old['square']),
-  }
+  # A task without observations changes nothing.
+  share = _like(new.num / jnp.maximum(num, 1.0), new.mean)
+  part = _like(new.num / jnp.sum(new.num), new.mean)
+  merged = {'num': num}
+  for field in ('mean', 'square'):
+    mean = getattr(new, field) / jnp.where(part > 0.0, part, 1.0)
+    merged[field] = old[field] + share * (mean - old[field])
+  return merged
 
 
 def trained(params: types.Nest) -> types.Nest:

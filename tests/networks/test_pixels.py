@@ -40,6 +40,37 @@ def test_moments_are_those_of_all_batches(monkeypatch):
     np.testing.assert_allclose(values, np.tile(expected, (1, 3)), rtol=1e-5)
 
 
+def test_each_task_has_its_own_moments(monkeypatch):
+  rng = np.random.default_rng(1)
+  monkeypatch.setattr(pixels, '_LEAST_OBSERVATIONS', 1)
+  shared = pixels.Statistics((3, 2), stack=2, num_tasks=3)
+  single = pixels.Statistics((3, 2), stack=2)
+  joined = shared.init(jax.random.key(0))['params']
+  alone = [single.init(jax.random.key(0))['params'] for _ in range(3)]
+  for absent in (None, 2, 0):
+    frames = rng.integers(0, 256, (4, 6, 3, 1), np.uint8)
+    task = rng.integers(0, 3, (4, 6), np.int32)
+    task[task == absent] = 1
+    # Means over two devices, which share the batch.
+    halves = [
+      pixels.moments(jnp.asarray(x), y, 3)
+      for x, y in zip(np.split(frames, 2, 1), np.split(task, 2, 1), strict=True)
+    ]
+    moments = jax.tree.map(lambda x, y: (x + y) / 2, *halves)
+    joined = pixels.absorb({'x': joined}, {'x': moments})['x']
+    for i in {*task.flat}:
+      moments = pixels.moments(jnp.asarray(frames[task == i][None]))
+      alone[i] = pixels.absorb({'x': alone[i]}, {'x': moments})['x']
+  rows = np.int32([2, 0, 1, 2])
+  _, *found = shared.apply({'params': joined}, rows)
+  for values, expected in zip(
+    found,
+    zip(*[single.apply({'params': alone[i]})[1:] for i in rows], strict=True),
+    strict=True,
+  ):
+    np.testing.assert_allclose(values, np.stack(expected), rtol=1e-4)
+
+
 def test_pixels_get_mean_zero_and_deviation_one_and_are_clipped():
   unit = jnp.array([0.5, 0.5, 0.2])
   deviation = jnp.array([0.1, 0.0, 0.0])
