@@ -16,13 +16,14 @@ def acting(
   num_envs: int,
   allowed: Sequence[str] = (),
   is_local: bool = False,
+  task: str = '',
 ) -> Iterator[None]:
   """Brings environments to a run; `is_local` if they act themselves."""
   assert run.parts.actors is not None
   (text,) = run.parts.actors.addresses
   address, security = addresses.parse('--learner', text), credentials.Security()
   options = actor.GroupOptions(
-    address, security, num_envs, allowed=tuple(allowed)
+    address, security, num_envs, allowed=tuple(allowed), task=task
   )
   make = functools.partial(local_inference.LocalInference, address, security)
   group = actor.EnvGroup(options, lambda _: None, make if is_local else None)

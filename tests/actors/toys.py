@@ -65,6 +65,7 @@ def episodes(*env_id: int) -> base.EndedEpisodes:
     length=ids + 3,
     frames=2 * (ids + 3),
     terminated=ids % 2 == 0,
+    task=np.zeros(len(ids), np.int32),
   )
 
 

@@ -21,6 +21,7 @@ from seedrl_jax.configs import (
   r2d2_base,
   sac_pendulum,
 )
+from seedrl_jax.envs import tasks
 from seedrl_jax.learner import update as update_lib
 from tests.agents import sequences
 from tests.networks import parameters
@@ -34,6 +35,11 @@ _CASES = {
   'vtrace_popart': (base_config, {'network.popart': True}),
   'ppo': (ppo_cartpole, {'normalization.observations': True}),
   'ppo_popart': (ppo_cartpole, {'network.popart': True}),
+  'vtrace_tasks': (
+    base_config,
+    {'network.popart': True, 'network.use_task': True},
+  ),
+  'ppo_tasks': (ppo_cartpole, {'network.popart': True}),
   'ppo_lstm': (
     ppo_cartpole,
     {**_LSTM, 'loss.normalize_advantages': 'minibatch'},
@@ -96,6 +102,9 @@ class _Subject:
       )
     observation = types.ArraySpec((2,), np.dtype(np.float32))
     stream = types.StreamSpec(observation, action, 1, 'toy')
+    self.has_tasks = 'tasks' in case
+    if self.has_tasks:
+      stream = tasks.join_specs([stream, stream._replace(name='other')])
     self.agent = base.load_agent(
       config, types.EnvSpec(stream, _NUM_ENVS, num_eval_envs=2)
     )
@@ -108,6 +117,10 @@ class _Subject:
     rng = np.random.default_rng(seed)
     steps = sequences.random_steps(rng, self.length + 1, _BATCH)
     steps = jax.tree.map(lambda x: x[1:], steps)
+    if self.has_tasks:
+      numbers = rng.integers(0, 2, steps.reward.shape, np.int32)
+      observation = tasks.with_task(steps.observation, numbers)
+      steps = steps._replace(observation=observation)
     previous = np.zeros((self.length + 1, _BATCH, *self.action.shape))
     return steps._replace(previous_action=previous.astype(self.action.dtype))
 
