@@ -31,13 +31,14 @@ flags.disclaim_key_flags()
 
 
 class _NamesParser(tuple_parser.TupleParser):
-  """Parses a tuple, whose names need no quotation marks: csv,wandb."""
+  """Parses a tuple, whose names need no quotation marks: csv,wandb.
+
+  Names may have what ids of environments and patterns have.
+  """
 
   def parse(self, argument: Any) -> Any:
     words = str(argument).split(',')
-    if len(words) > 1 and all(
-      re.fullmatch(r'[A-Za-z_][\w:.]*', x) for x in words
-    ):
+    if all(re.fullmatch(r'[A-Za-z_*][\w:./*?[\]-]*', x) for x in words):
       return tuple(words)
     return super().parse(argument)
 

@@ -167,13 +167,25 @@ class Training:
     """Whether the run has its frames, and the learner waits for no batch."""
     is_starved = (
       self._counters.is_finished()
-      and not any(name.startswith('inference') for name in self.group.alive)
+      and not self._acts()
       and self._parts.prefetcher.is_starved
       and not self._has_batch()
     )
     # A batch may be on its way from the store.
     self._starved_looks = self._starved_looks + 1 if is_starved else 0
     return self._starved_looks >= _STARVED_LOOKS
+
+  def _acts(self) -> bool:
+    """Whether an inference thread may bring steps.
+
+    One for actors waits for ever if there are none.
+    """
+    parts = self._parts
+    count = len(parts.workers)
+    if parts.actors is not None and not parts.actors.num_connected:
+      # The streams of actors are the last.
+      count -= len(parts.actors.streams)
+    return any(f'inference-{i}' in self.group.alive for i in range(count))
 
   def _has_batch(self) -> bool:
     """Whether a queue holds a whole batch."""
