@@ -143,9 +143,15 @@ def parse(
 
 @contextlib.contextmanager
 def _exit_on_error(
-  argv: Sequence[str], config: types.Config | None = None
+  argv: Sequence[str], config: types.Config | None = None, name: str = ''
 ) -> Iterator[None]:
-  """Exits with a message if a command line, for `config`, is wrong."""
+  """Exits with a message if a command line is wrong.
+
+  `config` is what it changes, by default the file of --config, and `name` what
+  to call it.
+  """
+  if config is None:
+    name = path_of(argv) or DEFAULT
   try:
     yield
   except flags.UnrecognizedFlagError as e:
@@ -155,7 +161,7 @@ def _exit_on_error(
     sys.exit(f'{PROGRAM}: {str(e).removeprefix("flag ")}')
   except (AttributeError, KeyError, TypeError):
     # ml_collections raises these for an unknown key, but a file may, too.
-    sentence = _unknown_key(argv, config or load(argv))
+    sentence = _unknown_key(argv, config or load(argv), name)
     if sentence is None:
       raise
     sys.exit(f'{PROGRAM}: {sentence}')
@@ -166,10 +172,15 @@ def overrides() -> dict[str, Any]:
   return config_flags.get_override_values(flags.FLAGS['config'])
 
 
-def override(config: types.Config, arguments: Sequence[str]) -> types.Config:
-  """Returns a copy with '--config.x.y=z' arguments applied; exits if wrong."""
+def override(
+  config: types.Config, arguments: Sequence[str], name: str = ''
+) -> types.Config:
+  """Returns a copy with '--config.x.y=z' arguments applied; exits if wrong.
+
+  The error message calls the configuration `name`.
+  """
   argv, values = [PROGRAM, *arguments], flags.FlagValues()
-  with _exit_on_error(argv, config):
+  with _exit_on_error(argv, config, name):
     holder = config_flags.DEFINE_config_dict(
       'config', copy.deepcopy(config), flag_values=values, sys_argv=argv
     )
@@ -205,7 +216,9 @@ def _meant_key(e: flags.UnrecognizedFlagError, config: types.Config) -> str:
   return f'; did you mean --config.{meant[0]}{equals}{value}?' if meant else ''
 
 
-def _unknown_key(argv: Sequence[str], config: types.Config) -> str | None:
+def _unknown_key(
+  argv: Sequence[str], config: types.Config, name: str
+) -> str | None:
   """Returns a message on the first key in a command line not in `config`."""
   known = set(_keys(config))
   for argument in argv:
@@ -220,8 +233,8 @@ def _unknown_key(argv: Sequence[str], config: types.Config) -> str | None:
       )
     near = difflib.get_close_matches(match[2], known, n=1, cutoff=0.0)
     return (
-      f'--config.{match[2]}: the configuration has no such key; the nearest '
-      f'is --config.{near[0]}.'
+      f'--config.{match[2]}: {name or "the configuration"} has no such key; '
+      f'the nearest is --config.{near[0]}.'
     )
   return None
 

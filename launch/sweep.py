@@ -1,7 +1,8 @@
-"""Runs a grid of values and seeds on this machine, and reports on it.
+"""Runs a grid of configurations, values and seeds here, and reports on it.
 
   seedrl sweep --config=vtrace_catch --seeds=5 \\
     --set=optimizer.learning_rate=1e-3,3e-4 --parallel=2 --workdir=runs/rates
+  seedrl sweep --config=vtrace_cartpole,ppo_cartpole --seeds=3 --workdir=runs/b
 
 Each run is seedrl train, or --program, in a folder of its own. The same
 command resumes: finished runs are skipped. docs/reports.md has more, and how to
@@ -9,19 +10,22 @@ use Slurm.
 """
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
 
 from absl import flags
 
+from seedrl_jax import types
 from seedrl_jax.lab import launching
 from seedrl_jax.lab.studies import report, sweeping
 from seedrl_jax.launch import config_flag, program
-from seedrl_jax.runtime import process, progress, workdir
+from seedrl_jax.runtime import config_files, process, progress, workdir
 
 _CONFIG = config_flag.define(
-  f'The configuration of all runs, {config_flag.DEFAULT} by default.'
+  'The configuration of all runs, or several to compare, with commas between; '
+  f'{config_flag.DEFAULT} by default.'
 )
 _WORKDIR = flags.DEFINE_string(
   'workdir', '', "Folder for the runs' folders and the report."
@@ -70,21 +74,57 @@ def _trials() -> list[sweeping.Trial]:
   if not _WORKDIR.value:
     raise ValueError('--workdir is missing; name a folder for the runs.')
   folder = workdir.Workdir(_WORKDIR.value).path
-  base = _CONFIG.value
-  name = config_flag.path_of(sys.argv) or config_flag.DEFAULT
-  file = config_flag.load([f'--config={name}'])
+  names = _names(sys.argv)
   trials = []
-  seeds = range(base.seed, base.seed + _SEEDS.value)
-  for values in sweeping.grid(_SET.value, seeds):
-    config = config_flag.override(
-      base, [f'--config.{key}={text}' for key, text in values.items()]
-    )
-    path = folder / sweeping.folder_name(config, values)
-    trials.append(sweeping.make_trial(path, _PROGRAM.value, name, file, config))
+  for name in names:
+    file = config_flag.load([f'--config={name}'])
+    base = _CONFIG.value if name == names[0] else _overridden(name, file)
+    seeds = range(base.seed, base.seed + _SEEDS.value)
+    for values in sweeping.grid(_SET.value, seeds):
+      arguments = [f'--config.{key}={text}' for key, text in values.items()]
+      config = config_flag.override(base, arguments, name)
+      path = folder / sweeping.folder_name(
+        config, values, name if len(names) > 1 else ''
+      )
+      trials.append(
+        sweeping.make_trial(path, _PROGRAM.value, name, file, config)
+      )
   if len({trial.name for trial in trials}) < len(trials):
-    raise ValueError('--set: two runs would be the same; give a value once.')
+    raise ValueError(
+      'two runs would be the same; give each configuration in --config, and '
+      'each value in --set, once.'
+    )
   _check(trials)
   return trials
+
+
+def _names(argv: Sequence[str]) -> list[str]:
+  """Returns the configurations of a command line."""
+  return (config_flag.path_of(argv) or config_flag.DEFAULT).split(',')
+
+
+def _overridden(name: str, config: types.Config) -> types.Config:
+  """Returns a further configuration, changed as --config.x.y=z did the first.
+
+  Raises ValueError if it lacks a key.
+  """
+  config = config.copy_and_resolve_references()
+  for key, value in config_flag.overrides().items():
+    try:
+      config_files.set_key(config, key, value)
+    except ValueError as e:
+      raise ValueError(f'--config={name}: --config.{e}') from e
+  return config
+
+
+def _parse(argv: list[str]) -> list[str]:
+  """Parses a command line for the first of its configurations."""
+  path = config_flag.path_of(argv) or ''
+  if ',' in path:
+    # A copy, as `_trials` reads the others in the original.
+    given = re.compile(rf'^(--?config=)?{re.escape(path)}$')
+    argv = [given.sub(rf'\g<1>{_names(argv)[0]}', x) for x in argv]
+  return config_flag.parse(argv)
 
 
 def _check(trials: Sequence[sweeping.Trial]) -> None:
@@ -94,7 +134,10 @@ def _check(trials: Sequence[sweeping.Trial]) -> None:
   from seedrl_jax.run import layout
 
   for trial in trials:
-    layout.check(trial.config, base.allowed(trial.config))
+    try:
+      layout.check(trial.config, base.allowed(trial.config))
+    except ValueError as e:
+      raise ValueError(f'{trial.name}: {e}') from e
     trial.check()
 
 
@@ -126,4 +169,4 @@ def _sweep(trials: Sequence[sweeping.Trial]) -> None:
 
 
 if __name__ == '__main__':
-  program.run(main, config_flag.parse)
+  program.run(main, _parse)

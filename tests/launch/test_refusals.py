@@ -60,7 +60,10 @@ _CASES = {
       [_R2D2, '--out={}/x', '--policy=tests.nothing:b'],
       'no module tests.nothing,',
     ),
-    ([_BENCHMARK, '--config.sed=1'], '--config.sed: the config'),
+    (
+      [_BENCHMARK, '--config.sed=1'],
+      '--config.sed: benchmark:pong_tiny has no',
+    ),
   ],
   'report': [([], 'report: name runs, or folders above them.')],
   'reverb_server': [
@@ -76,7 +79,8 @@ _CASES = {
   'sweep': [
     ([], '--workdir is missing; name a folder for the runs.'),
     (['--workdir=gs://x'], '--workdir=gs://x is a URL; '),
-    ([_WORKDIR, '--set=batch_size=8,8'], '--set: two runs would be the same; '),
+    ([_WORKDIR, '--set=batch_size=8,8'], 'two runs would be the same; give '),
+    ([_WORKDIR, '--config=r2d2_catch,r2d2_catch'], 'would be the same; give '),
     ([_WORKDIR, '--set=batch_size=8,0'], '--config.batch_size=0: give 1 to 1,'),
     ([_WORKDIR, '--set=batch_size=x'], '--config.batch_size=x: '),
     ([_WORKDIR, '--set=batchsize=8'], 'nearest is --config.batch_size.'),

@@ -38,6 +38,38 @@ def test_dry_run_prints_commands_that_train_takes(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
+def test_several_configurations_are_one_sweep(tmp_path):
+  flags = (f'--workdir={tmp_path}', '--config', 'vtrace_catch,ppo_cartpole')
+  commands = _commands(*flags, '--config.seed=3', '--set=batch_size=8')
+  assert commands == [
+    [
+      f'--config={name}',
+      *('--config.batch_size=8', '--config.seed=3'),
+      f'--workdir={tmp_path}/config={name},batch_size=8,seed=3',
+    ]
+    for name in ('vtrace_catch', 'ppo_cartpole')
+  ]
+
+
+@pytest.mark.parametrize('flag', ['--config.{}=2', '--set={}=2'])
+@pytest.mark.parametrize(
+  ('first', 'second', 'lacking'),
+  [
+    ('dyna_q_cartpole', 'ppo_cartpole', 'ppo_cartpole'),
+    ('ppo_cartpole', 'dyna_q_cartpole', 'ppo_cartpole'),
+  ],
+)
+def test_a_key_that_one_lacks_is_an_error(
+  tmp_path, flag, first, second, lacking
+):
+  key = flag.format('planning.ratio')
+  error = runs.refusal(
+    'sweep', f'--workdir={tmp_path}', f'--config={first},{second}', key
+  )
+  assert lacking in error and '--config.planning.ratio: ' in error
+  assert ' has no such key; the nearest is ' in error
+
+
 def test_a_run_that_fails_is_named_and_the_rest_reported(tmp_path):
   flags = ('--set=env.id=Catch-v0,Nothing-v0', '--parallel=2')
   program = runs.Program(tmp_path, *flags, script='sweep.py')

@@ -134,9 +134,15 @@ def make_trial(
   return Trial(workdir_lib.Workdir(folder), config, program, arguments)
 
 
-def folder_name(config: ml_collections.ConfigDict, keys: Iterable[str]) -> str:
-  """Returns what a run's folder is called: 'key=value,key=value'."""
-  values = [f'{key}={operator.attrgetter(key)(config)}' for key in keys]
+def folder_name(
+  config: ml_collections.ConfigDict, keys: Iterable[str], name: str = ''
+) -> str:
+  """Returns what a run's folder is called: 'key=value,key=value'.
+
+  `name` comes first, if the sweep has several configurations.
+  """
+  values = [f'config={name}'] if name else []
+  values += [f'{key}={operator.attrgetter(key)(config)}' for key in keys]
   return re.sub(r'[^\w.,=()+-]', '_', ','.join(values))
 
 
