@@ -2,17 +2,18 @@
 
   seedrl plot runs/a runs/b [--out=plot.png]
 
-Takes work directories, or folders above them, such as a sweep's. Overlays
-several runs; draws seeds of one configuration as a mean and a band. The second
-page is plot-2.png, or in the same file if that is a PDF: losses, entropy,
-policy lag, replay ratio and waits.
+Takes what seedrl report takes: work directories, folders above them, such as a
+sweep's, and quoted patterns of them. Overlays several runs; draws seeds of one
+configuration as a mean and a band. The second page is plot-2.png, or in the
+same file if that is a PDF: losses, entropy, policy lag, replay ratio and waits.
 """
 
 import pathlib
+from collections.abc import Sequence
 
 from absl import flags
 
-from seedrl_jax.lab.plots import plotting
+from seedrl_jax.lab.plots import curves, plotting
 from seedrl_jax.lab.studies import results
 from seedrl_jax.launch import program
 from seedrl_jax.runtime import workdir
@@ -21,7 +22,9 @@ _WORKDIR = flags.DEFINE_multi_string(
   'workdir', [], "As arguments: a run's work directory, or a folder above some."
 )
 _OUT = flags.DEFINE_string(
-  'out', '', 'File to draw to; by default plot.png in the first folder named.'
+  'out',
+  '',
+  'File to draw to, or folder for plot.png; by default the first one named.',
 )
 _X = flags.DEFINE_enum(
   'x',
@@ -42,16 +45,33 @@ def main() -> None:
   """Draws the runs."""
   if not _WORKDIR.value:
     raise ValueError('name runs, or folders above them.')
+  folders = results.find(_WORKDIR.value, 'metrics.csv')
   out = pathlib.Path(_OUT.value)
   if not _OUT.value:
-    out = workdir.Workdir(_WORKDIR.value[0]).path / 'plot.png'
+    out = workdir.Workdir(_WORKDIR.value[0]).path
+    out = out if out.is_dir() else folders[0]
+    out /= 'plot.png'
     workdir.refuse_links(out, out.with_stem('plot-2'))
-  runs: list[pathlib.Path] = []
-  for folder in map(workdir.Workdir, _WORKDIR.value):
-    is_run = folder.metrics_csv.exists()
-    runs += [folder.path] if is_run else results.find([str(folder.path)])
-  for file in plotting.plot(runs, out, _X.value, _SMOOTH.value):
+  elif not out.suffix or out.is_dir():
+    out.mkdir(parents=True, exist_ok=True)
+    out /= 'plot.png'
+  for file in plotting.plot(_read(folders), out, _X.value, _SMOOTH.value):
     print(f'plot: {file}')
+
+
+def _read(folders: Sequence[pathlib.Path]) -> list[curves.RunCurves]:
+  """Reads runs; leaves out those that cannot be drawn, and says so."""
+  runs, errors = [], []
+  for folder in folders:
+    try:
+      runs.append(curves.read_run(folder))
+    except ValueError as e:
+      errors.append(e)
+  if not runs:
+    raise errors[0]
+  for error in errors:
+    print(f'plot: left out: {error}')
+  return runs
 
 
 if __name__ == '__main__':

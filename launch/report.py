@@ -2,8 +2,8 @@
 
   seedrl report runs/a runs/b [--out=FOLDER]
 
-Takes runs' work directories, or folders above them. Writes report.md, figures
-and scores.csv; docs/reports.md says how to read them.
+Takes runs' work directories, folders above them, and quoted patterns of them.
+Writes report.md, figures and scores.csv; docs/reports.md says how to read them.
 """
 
 import pathlib

@@ -33,3 +33,16 @@ def spread(figures: Sequence[float], digits: int = 0) -> str:
     f'{f(figures):,.{digits}f}' for f in (min, statistics.median, max)
   )
   return f'{median} ({low}–{high})'
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+  """Returns the unit for a time, in seconds, and its name."""
+  if seconds >= 2 * 3600:
+    return 3600.0, 'h'
+  return (60.0, 'min') if seconds >= 2 * 60 else (1.0, 's')
+
+
+def duration(seconds: float) -> str:
+  """Returns a time such as 45 s, 12 min or 3.3 h."""
+  unit, name = time_unit(seconds)
+  return f'{seconds / unit:.2g} {name}'

@@ -34,9 +34,12 @@ def test_takes_folders_above_runs_as_arguments(tmp_path):
   for name in 'ab':
     _workdir(folder / name)
     (folder / name / 'config.json').write_text(_CONFIG)
-  result = runs.call('plot', str(folder), f'--out={tmp_path}/both.png')
+  (folder / 'c').mkdir()
+  (folder / 'c/metrics.csv').touch()
+  result = runs.call('plot', str(folder), f'--out={tmp_path}/both')
   assert result.returncode == 0, result.stderr
-  assert (tmp_path / 'both.png').read_bytes().startswith(_PNG)
+  assert result.stdout.startswith(f'plot: left out: {folder}/c/metrics.csv is')
+  assert (tmp_path / 'both/plot.png').read_bytes().startswith(_PNG)
 
 
 def test_a_pdf_has_two_pages(tmp_path):
@@ -49,7 +52,7 @@ def test_a_pdf_has_two_pages(tmp_path):
 
 def test_error_is_one_sentence(tmp_path):
   assert runs.refusal('plot', f'--workdir={tmp_path}') == (
-    f'plot: {tmp_path} holds no run (no config.json in or below it); name '
+    f'plot: {tmp_path} holds no run (no metrics.csv in or below it); name '
     "runs' work directories, or a folder above them."
   )
   flag = _workdir(tmp_path / 'a')

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seedrl_jax.lab.plots import algorithms
 from seedrl_jax.runtime import report, settings
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.runtime.writers import csv_log
@@ -113,8 +114,8 @@ def group_runs(
   """Groups the seeds of one configuration, in order of appearance.
 
   What a run logs makes no difference. A run without `config.json` is a group of
-  its own. Labels name the agent, the environment and what differs between
-  groups; if `counted`, the number of seeds, too.
+  its own. Labels name the algorithm, the environment and what else differs; if
+  `counted`, the number of seeds, too.
   """
   members: dict[str, list[RunCurves]] = {}
   for i, run in enumerate(runs):
@@ -137,19 +138,23 @@ def _compared(run: RunCurves) -> dict[str, Any]:
 
 
 def _labels(runs: Sequence[RunCurves]) -> list[str]:
+  """Returns algorithm and environment, and what tells runs with both apart."""
   flat = [dict(settings.leaves(_compared(run))) for run in runs]
-  keys = sorted({key for config in flat for key in config})
-  # A missing key differs from None.
-  differing = [
-    key for key in keys if len({repr(c.get(key, '')) for c in flat if c}) > 1
+  bases = [
+    (algorithms.name(run.config), str(config.get('env.id', '')))
+    for run, config in zip(runs, flat, strict=True)
   ]
   labels = []
-  for run, config in zip(runs, flat, strict=True):
-    parts = [str(config[k]) for k in ('agent', 'env.id') if k in config]
-    rest = [
-      k for k in differing if k not in ('agent', 'env.id') and k in config
+  for run, config, base in zip(runs, flat, bases, strict=True):
+    others = [c for c, b in zip(flat, bases, strict=True) if b == base]
+    differing = [
+      # A missing key differs from None.
+      key
+      for key in sorted(config)
+      if len({repr(other.get(key, '')) for other in others}) > 1
     ]
-    parts += [f'{key}={config[key]}' for key in rest[:3]]
+    parts = [part for part in base if part]
+    parts += [f'{key}={config[key]}' for key in differing[:3]]
     labels.append(', '.join(parts) or run.name)
   # If three keys do not tell two apart, their folders do.
   return [

@@ -2,24 +2,22 @@
 
 import itertools
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
-import matplotlib.style
+import numpy as np
 from matplotlib import axes as mpl_axes
 from matplotlib import figure as mpl_figure
 from matplotlib import lines, ticker
 from matplotlib.backends import backend_pdf
 
-from seedrl_jax.lab.plots import curves
+from seedrl_jax.lab import tables
+from seedrl_jax.lab.plots import algorithms, curves
+from seedrl_jax.runtime import progress
 
 # Of a legend.
 _CHARACTERS_PER_INCH = 12
-# Colours that suit every kind of colour vision.
-COLORS = matplotlib.style.library['tableau-colorblind10'][
-  'axes.prop_cycle'
-].by_key()['color']
 LOOKS: Any = {
   'axes.grid': True,
   'axes.axisbelow': True,
@@ -40,17 +38,15 @@ class Axis(NamedTuple):
   Attributes:
     column: name in metrics.csv.
     label: of the axis.
-    scale: units of the column in one of the axis.
   """
 
   column: str
   label: str
-  scale: float = 1.0
 
 
 AXES: Mapping[str, Axis] = {
   'frames': Axis(curves.FRAMES, 'environment frames'),
-  'time': Axis(curves.SECONDS, 'wall clock, minutes', 60.0),
+  'time': Axis(curves.SECONDS, 'wall clock'),
   'updates': Axis(curves.UPDATES, 'updates'),
 }
 # Panels of the second page and their titles. Losses of other names, as of an
@@ -100,12 +96,12 @@ _LEFT_OUT = (
 
 
 def plot(
-  workdirs: Sequence[str | pathlib.Path],
+  runs: Sequence[curves.RunCurves],
   out: str | pathlib.Path,
   x: str | None = None,
   smooth: int = 1,
 ) -> list[pathlib.Path]:
-  """Draws the curves of `workdirs`; returns the files.
+  """Draws the curves of runs; returns the files.
 
   Args:
     out: file of the first page (PNG, PDF or SVG). The second is in `NAME-2`
@@ -114,10 +110,10 @@ def plot(
     smooth: reports of a moving mean.
 
   Raises:
-    ValueError: see `curves.read_run`; also if `out` is of another format.
+    ValueError: if `out` is of another format.
     OSError: if a file cannot be written.
   """
-  runs = [curves.smoothed(curves.read_run(w), smooth) for w in workdirs]
+  runs = [curves.smoothed(run, smooth) for run in runs]
   groups, out = curves.group_runs(runs), pathlib.Path(out)
   pages = [draw(groups, [x] if x else ['frames', 'time'])]
   if rows := details(runs):
@@ -149,13 +145,13 @@ def draw(
         _draw_group(below, group, axis, 'time/frames_per_s', color)
         evaluation = curves.band(group, axis.column, 'eval/return')
         if evaluation is not None:
-          times = evaluation.x / axis.scale
-          above.plot(times, evaluation.mean, ':', color=color)
+          above.plot(evaluation.x, evaluation.mean, ':', color=color)
       label_x(below, axis)
     grid[0, 0].set_ylabel('mean return, last 100 episodes')
     grid[1, 0].set_ylabel('frames per second')
     grid[1, 0].set_ylim(bottom=0)
-    grid[1, 0].yaxis.set_major_formatter(ticker.EngFormatter(sep=''))
+    for panel in grid[:, 0]:
+      panel.yaxis.set_major_formatter(count_text)
     _label(figure, groups, f'{_CAPTION}, dotted: evaluation')
   return figure
 
@@ -193,6 +189,7 @@ def draw_details(
           _draw_group(panel, group, AXES[x], column, color)
         name = column.removeprefix('losses/').replace('_', ' ')
         panel.set_title(_TITLES.get(column, name), fontsize=9)
+        panel.yaxis.set_major_formatter(count_text)
         if column in _WAITS:
           panel.set_ylim(0, 1)
           panel.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
@@ -202,11 +199,41 @@ def draw_details(
   return figure
 
 
+def count_text(value: float, position: float = 0.0) -> str:
+  """Returns the text at a tick, such as 0.5, 950, 200k or 5M."""
+  del position
+  is_large = abs(value) >= 1e4
+  text = progress.format_count(value) if is_large else f'{value:g}'
+  return ticker.Formatter.fix_minus(text)
+
+
+class _TimeLocator(ticker.MaxNLocator):
+  """Places ticks at round numbers of seconds, minutes or hours."""
+
+  def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
+    unit, _ = tables.time_unit(vmax)
+    values = np.asarray(super().tick_values(vmin / unit, vmax / unit))
+    return (unit * values).tolist()
+
+
+class _TimeFormatter(ticker.Formatter):
+  """Writes seconds at ticks as 90 s, 5 min or 1.5 h."""
+
+  def __call__(self, x: float, pos: int | None = None) -> str:
+    del pos
+    assert self.axis is not None
+    unit, name = tables.time_unit(self.axis.get_view_interval()[1])
+    return f'{x / unit:g} {name}'
+
+
 def label_x(panel: mpl_axes.Axes, axis: Axis) -> None:
   """Labels the horizontal axis of a panel."""
   panel.set_xlabel(axis.label)
-  if axis.scale == 1.0:
-    panel.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
+  if axis.column == curves.SECONDS:
+    panel.xaxis.set_major_locator(_TimeLocator(nbins=6))
+    panel.xaxis.set_major_formatter(_TimeFormatter())
+  else:
+    panel.xaxis.set_major_formatter(count_text)
 
 
 def _label(
@@ -238,8 +265,9 @@ def add_legend(
 
 def _colored(
   groups: Sequence[curves.SeedGroup],
-) -> Iterable[tuple[curves.SeedGroup, str]]:
-  return zip(groups, itertools.cycle(COLORS), strict=False)
+) -> Iterator[tuple[curves.SeedGroup, str]]:
+  names = [algorithms.name(g.runs[0].config) or g.label for g in groups]
+  return zip(groups, algorithms.shades(names), strict=True)
 
 
 def _draw_group(
@@ -254,7 +282,7 @@ def _draw_group(
   for run in group.runs:
     x_values, y_values = curves.curve(run, axis.column, y)
     axes.plot(
-      x_values / axis.scale,
+      x_values,
       y_values,
       color=color,
       lw=1.8 if is_alone else 0.6,
@@ -262,8 +290,7 @@ def _draw_group(
     )
   summary = None if is_alone else curves.band(group, axis.column, y)
   if summary is not None:
-    times = summary.x / axis.scale
     axes.fill_between(
-      times, summary.low, summary.high, color=color, alpha=0.18, linewidth=0
+      summary.x, summary.low, summary.high, color=color, alpha=0.18, linewidth=0
     )
-    axes.plot(times, summary.mean, color=color, lw=2)
+    axes.plot(summary.x, summary.mean, color=color, lw=2)

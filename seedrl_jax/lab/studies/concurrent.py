@@ -5,6 +5,7 @@ of one process. Here frames are those of all workers.
 """
 
 import csv
+import itertools
 import math
 import pathlib
 import statistics
@@ -15,7 +16,7 @@ import ml_collections
 from matplotlib import figure as mpl_figure
 
 from seedrl_jax.lab import tables
-from seedrl_jax.lab.plots import curves
+from seedrl_jax.lab.plots import algorithms, curves, plotting
 from seedrl_jax.lab.studies import results, sweeping
 from seedrl_jax.runtime import settings
 
@@ -258,6 +259,9 @@ def draw(rows: Sequence[Row]) -> mpl_figure.Figure:
     'seconds': 'wall clock (s)',
     'cpu_seconds': 'processor time (s)',
   }
+  names = [system.config.rpartition('/')[2] for system in SYSTEMS.values()]
+  colors = dict(zip(SYSTEMS, algorithms.shades(names), strict=True))
+  markers = dict(zip(SYSTEMS, itertools.cycle('os^Dv'), strict=False))
   solved = [row for row in rows if row.solved]
   counts = sorted({row.workers for row in solved})
   for axes, (name, title) in zip(
@@ -269,10 +273,14 @@ def draw(rows: Sequence[Row]) -> mpl_figure.Figure:
         for row in solved
         if row.system == system
       ]
-      axes.plot(*zip(*points, strict=True), 'o-', label=system)
+      line = zip(*points, strict=True)
+      marker = markers[system]
+      axes.plot(*line, f'{marker}-', color=colors[system], label=system)
     axes.set_xscale('log', base=2)
     axes.set_xticks(counts, labels=map(str, counts))
     axes.set_yscale('log')
+    axes.yaxis.set_major_formatter(plotting.count_text)
+    axes.yaxis.set_minor_formatter(plotting.count_text)
     axes.set_xlabel('workers')
     axes.set_title(title)
   figure.legend(

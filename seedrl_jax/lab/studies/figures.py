@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib import axes as mpl_axes
 from matplotlib import figure as mpl_figure
 
-from seedrl_jax.lab.plots import curves, plotting
+from seedrl_jax.lab.plots import algorithms, curves, plotting
 from seedrl_jax.lab.studies import results, statistics
 
 # Points of a curve, each with an interval of this many resamples.
@@ -35,12 +35,17 @@ def draw_all(study: results.Study) -> dict[str, mpl_figure.Figure]:
 
 def _looks(study: results.Study) -> list[tuple[str, dict[str, Any]]]:
   """Returns the algorithms and their lines; equal lines show through."""
+  configs = {r.algorithm: r.run.config for r in study.counted}
+  names = [algorithms.name(configs[label]) for label in study.algorithms]
   looks = zip(
-    itertools.cycle(plotting.COLORS), itertools.cycle(_STYLES), strict=False
+    study.algorithms,
+    algorithms.shades(names),
+    itertools.cycle(_STYLES),
+    strict=False,
   )
   return [
-    (algorithm, {'color': color, 'ls': style, 'lw': 2, 'label': algorithm})
-    for algorithm, (color, style) in zip(study.algorithms, looks, strict=False)
+    (label, {'color': color, 'ls': style, 'lw': 2, 'label': label})
+    for label, color, style in looks
   ]
 
 
@@ -95,6 +100,7 @@ def _curves(study: results.Study, axis: plotting.Axis) -> mpl_figure.Figure:
     name = study.scale.name if len(tasks) > 1 else 'return'
     axes.set_ylabel(f'{name} (IQM)')
     plotting.label_x(axes, axis)
+    axes.yaxis.set_major_formatter(plotting.count_text)
     axes.set_xlim(left=0)
   plotting.add_legend(figure, figure.axes[0].lines)
   return figure
@@ -115,14 +121,13 @@ def _draw_curve(
     return
   grid, values = curves
   points = [[task[:, i] for task in values] for i in range(len(grid))]
-  x = grid / axis.scale
-  line.set_data(x, [statistics.iqm(scores) for scores in points])
+  line.set_data(grid, [statistics.iqm(scores) for scores in points])
   if statistics.has_interval(points[0]):
     limits = np.stack([
       statistics.interval(statistics.iqm(statistics.resample(scores, _REPS)))
       for scores in points
     ])
-    axes.fill_between(x, *limits.T, **_band(look))
+    axes.fill_between(grid, *limits.T, **_band(look))
   axes.relim()
   axes.autoscale_view()
 

@@ -157,7 +157,7 @@ def _result_row(study: results.Study, task: str, algorithm: str) -> tables.Row:
     'algorithm': algorithm,
     'network': network['torso'] + lstm,
     'frames': progress.format_count(frames),
-    'wall clock': f'{seconds / 60:,.1f} min',
+    'wall clock': tables.duration(seconds),
     **_cells([study.scores(algorithm, task)], _STATISTICS),
   }
   for actions in ('greedy', 'sampled'):

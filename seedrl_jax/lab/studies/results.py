@@ -5,6 +5,7 @@ An algorithm is a configuration apart from its task and seed.
 
 import dataclasses
 import functools
+import glob
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -52,22 +53,32 @@ class Result(NamedTuple):
   algorithm: str = ''
 
 
-def find(folders: Sequence[str]) -> list[pathlib.Path]:
+def find(
+  folders: Sequence[str], marker: str = 'config.json'
+) -> list[pathlib.Path]:
   """Returns the runs in and below folders, each once.
+
+  Args:
+    folders: also patterns, such as 'runs/seed=*'.
+    marker: the file by which to know a run.
 
   Raises:
     ValueError: if a folder has none.
   """
   unique_folders: dict[pathlib.Path, pathlib.Path] = {}
-  for folder in map(workdir_lib.Workdir, folders):
-    configs = sorted(folder.path.rglob(folder.config_json.name))
-    if not configs:
+  for folder in folders:
+    path = workdir_lib.Workdir(folder).path
+    # What exists is no pattern, even if there are brackets in it.
+    names = [] if path.exists() else glob.glob(str(path))
+    paths = [pathlib.Path(name) for name in names] or [path]
+    files = sorted(file for path in paths for file in path.rglob(marker))
+    if not files:
       raise ValueError(
-        f'{folder.path} holds no run (no config.json in or below it); name '
+        f'{path} holds no run (no {marker} in or below it); name '
         "runs' work directories, or a folder above them."
       )
-    for path in configs:
-      unique_folders.setdefault(path.parent.resolve(), path.parent)
+    for file in files:
+      unique_folders.setdefault(file.parent.resolve(), file.parent)
   return list(unique_folders.values())
 
 

@@ -53,14 +53,17 @@ def test_seeds_are_grouped_and_the_rest_is_not():
     _run('c', _config(2)),
     _run('d'),
     _run('e'),
+    _run('f', _config(1, rate=0.3)),
   ])
   members = [[run.name for run in group.runs] for group in groups]
-  assert members == [['a', 'c'], ['b'], ['d'], ['e']]
+  assert members == [['a', 'c'], ['b'], ['d'], ['e'], ['f']]
   assert [group.label for group in groups] == [
     'x, Toy, optimizer.rate=0.1 (2 seeds)',
-    'x, Tic, optimizer.rate=0.2',
+    # Nothing else has its environment.
+    'x, Tic',
     'd',
     'e',
+    'x, Toy, optimizer.rate=0.3',
   ]
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib import figure as mpl_figure
 
 from seedrl_jax.lab.plots import curves, plotting
 
@@ -26,14 +27,36 @@ def _run(**columns: Any) -> curves.RunCurves:
 def test_single_runs_are_lines_in_each_panel():
   group = curves.SeedGroup('a', [_run()])
   figure = plotting.draw([group], ['frames', 'time'])
-  returns, minutes, speed, _ = (axes.lines[0] for axes in figure.axes)
+  returns, seconds, speed, _ = (axes.lines[0] for axes in figure.axes)
   np.testing.assert_allclose(returns.get_xdata(), [120e3, 180e3])
   np.testing.assert_allclose(returns.get_ydata(), [10, 20])
-  np.testing.assert_allclose(minutes.get_xdata(), [2, 3])
+  np.testing.assert_allclose(seconds.get_xdata(), [120, 180])
   np.testing.assert_allclose(speed.get_ydata(), [1000] * 3)
   figure = plotting.draw([group], ['updates'])
   returns, speed = (axes.lines[0] for axes in figure.axes)
   np.testing.assert_allclose(returns.get_xdata(), [2, 3])
+
+
+@pytest.mark.parametrize(
+  ('x', 'end', 'texts'),
+  [
+    ('frames', 5e6, ['0', '1M', '5M']),
+    ('frames', 2e5, ['0', '50k', '200k']),
+    ('updates', 1e3, ['0', '200', '1000']),
+    ('time', 60, ['0 s', '20 s', '60 s']),
+    ('time', 3000, ['0 min', '10 min', '50 min']),
+    ('time', 9000, ['0 h', '0.5 h', '2.5 h']),
+  ],
+)
+def test_ticks_have_readable_units(x, end, texts):
+  panel = mpl_figure.Figure().subplots()
+  panel.plot([0, end], [0, 1])
+  panel.set_xlim(0, end)
+  plotting.label_x(panel, plotting.AXES[x])
+  panel.figure.canvas.draw()
+  labels = {tick.get_text() for tick in panel.get_xticklabels()}
+  assert labels >= {*texts}
+  assert plotting.count_text(-0.5) == '−0.5'
 
 
 def test_second_page_has_panels_of_what_there_is_waits_last():
@@ -66,7 +89,7 @@ def test_second_page_has_panels_of_what_there_is_waits_last():
     'learner waits for data',
   ]
   total = figure.axes[0].lines[0]
-  np.testing.assert_allclose(total.get_xdata(), [1, 2, 3])
+  np.testing.assert_allclose(total.get_xdata(), [60, 120, 180])
   np.testing.assert_allclose(total.get_ydata(), [3, 2, 1])
   # A run without the column is in the legend all the same.
   assert len(figure.legends[0].get_texts()) == 2
@@ -84,4 +107,4 @@ def test_second_page_has_panels_of_what_there_is_waits_last():
 def test_a_file_that_cannot_be_written_is_said(tmp_path, name, reason):
   (tmp_path / 'metrics.csv').write_text(f'{_HEADER}\n1,1,10,\n2,2,20,\n')
   with pytest.raises((OSError, ValueError), match=reason):
-    plotting.plot([tmp_path], tmp_path / name)
+    plotting.plot([curves.read_run(tmp_path)], tmp_path / name)

@@ -18,6 +18,8 @@ def test_finds_runs_in_and_below_folders_once(tmp_path):
   (tmp_path / 'link').symlink_to(tmp_path / 'a')
   folders = [tmp_path / 'a', tmp_path, tmp_path / 'link']
   assert results.find([str(folder) for folder in folders]) == paths
+  assert results.find([f'{tmp_path}/[ax]']) == paths[:1]
+  assert results.find([f'{tmp_path}/?'], 'summary.json') == paths
   (tmp_path / 'empty').mkdir()
   with pytest.raises(ValueError, match=r'empty holds no run \(no config.json'):
     results.find([str(tmp_path / 'empty')])
