@@ -42,7 +42,9 @@ def time_unit(seconds: float) -> tuple[float, str]:
   return (60.0, 'min') if seconds >= 2 * 60 else (1.0, 's')
 
 
-def duration(seconds: float) -> str:
-  """Returns a time such as 45 s, 12 min or 3.3 h."""
-  unit, name = time_unit(seconds)
-  return f'{seconds / unit:.2g} {name}'
+def duration(low: float, high: float | None = None) -> str:
+  """Returns a time such as 45 s, 12 min or 3.3 h, or a range: 2–4 min."""
+  unit, name = time_unit(low)
+  ends = [x / unit for x in dict.fromkeys((low, high)) if x is not None]
+  texts = [f'{x:.{int(x < 10)}f}'.removesuffix('.0') for x in ends]
+  return f'{"–".join(texts)} {name}'

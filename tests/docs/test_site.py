@@ -6,6 +6,9 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
+from seedrl_jax.lab.studies import records
 from tests import runs
 from tests.docs import pages
 
@@ -15,6 +18,47 @@ def test_configuration_reference_and_stub_are_fresh():
   message = 'Renew them: python docs/write_configuration.py'
   assert names['page']() == names['PAGE'].read_text(), message
   assert names['stub']() == names['STUB'].read_text(), message
+
+
+def test_tables_of_results_are_fresh():
+  names = runpy.run_path(str(pages.DOCS / 'write_results.py'))
+  for path, text in names['pages']():
+    message = 'Renew it: python docs/write_results.py'
+    assert text == path.read_text(), message
+    assert '<!--results-->\n\n' in text
+
+
+@pytest.mark.parametrize(
+  ('values', 'cells'),
+  [
+    (
+      {'return_': '-1.50', 'error': '0.25', 'seed': '7', 'seconds': '75..115'},
+      {'return': '−1.50 ± 0.25', 'seeds': 'seed 7', 'time': '75–115 s'},
+    ),
+    (
+      {'return_': '8002 6460 9178', 'reached': '3', 'seconds': '150..300'},
+      {
+        'return': '7,880 ± 787 (6,460–9,178)',
+        'seeds': '3/3',
+        'time': '2.5–5 min',
+      },
+    ),
+    (
+      {
+        'return_': '-84..-81',
+        'frames': '5e5..2e6',
+        'commit': '0123456789-dirty',
+      },
+      {'return': '−84 to −81', 'frames': '500k–2M', 'commit': '01234567-dirty'},
+    ),
+  ],
+)
+def test_a_row_of_results_is_readable(values, cells):
+  names = runpy.run_path(str(pages.DOCS / 'write_results.py'))
+  empty = records.Record(*[''] * len(records.Record._fields))
+  row = empty._replace(**{'seeds': '3', 'agent': 'ppo'} | values)
+  found = names['_cells'](row)
+  assert {key: found[key] for key in cells} == cells
 
 
 def test_page_of_the_notebook_is_fresh():

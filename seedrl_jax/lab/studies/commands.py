@@ -50,18 +50,30 @@ def train(config: str, arguments: Sequence[str], folder: str) -> list[str]:
   return [f'--config={config}', *arguments, f'--workdir={folder}']
 
 
+def nearest(
+  config: ml_collections.ConfigDict,
+  known: Mapping[str, ml_collections.ConfigDict],
+) -> tuple[str, list[str]] | None:
+  """Returns the `known` one that the shortest flags change to `config`.
+
+  These come second. Returns None if no flags do.
+  """
+  candidates = []
+  for name, base in known.items():
+    try:
+      candidates.append((name, flags(base, config)))
+    except ValueError:
+      continue
+  return min(candidates, key=lambda x: len(str(x)), default=None)
+
+
 def shortest(
   config: ml_collections.ConfigDict,
   known: Mapping[str, ml_collections.ConfigDict],
   folder: str,
 ) -> str | None:
   """Returns the shortest command for a run; None if no `known` one will do."""
-  candidates = []
-  for name, base in known.items():
-    try:
-      candidates.append(train(name, flags(base, config), folder))
-    except ValueError:
-      continue
-  if not candidates:
+  found = nearest(config, known)
+  if found is None:
     return None
-  return shlex.join(['seedrl', 'train', *min(candidates, key=len)])
+  return shlex.join(['seedrl', 'train', *train(*found, folder)])

@@ -1,0 +1,158 @@
+"""Writes the tables of results.md and README.md from results.csv.
+
+Run it after `seedrl report --results=docs/results.csv`. The tables stand
+between <!--results--> and <!--/results-->.
+"""
+
+import itertools
+import operator
+import pathlib
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from seedrl_jax.lab import tables
+from seedrl_jax.lab.studies import records
+from seedrl_jax.runtime import progress
+
+_DOCS = pathlib.Path(__file__).parent
+# The agents of the tables, in their order: title and page.
+_AGENTS = {
+  'vtrace': ('V-trace (IMPALA)', 'agents/vtrace.md'),
+  'a2c': ('A2C', 'agents/vtrace.md#a2c'),
+  'ppo': ('PPO', 'agents/ppo.md'),
+  'pqn': ('PQN', 'agents/pqn.md'),
+  'r2d2': ('R2D2', 'agents/r2d2.md'),
+  'r2d3': ('R2D3', 'agents/r2d2.md#learning-from-demonstrations-r2d3'),
+  'apex': ('Ape-X DQN', 'agents/r2d2.md#variants'),
+  'dqn': ('DQN', 'agents/r2d2.md#variants'),
+  'sac': ('SAC', 'agents/sac.md'),
+  'dyna_q': ('Dyna-Q', 'agents/dyna_q.md'),
+  'a3c': ('A3C', 'asynchronous.md'),
+  'gorila': ('GORILA', 'asynchronous.md'),
+  'hogwild': ('Hogwild! DQN', 'asynchronous.md'),
+}
+_MARKED = re.compile(r'(<!--results-->\n).*(<!--/results-->)', re.S)
+
+
+def pages() -> Iterator[tuple[pathlib.Path, str]]:
+  """Yields the pages and what they should be."""
+  rows = records.read(_DOCS / 'results.csv')
+  rows.sort(key=lambda row: list(_AGENTS).index(row.agent))
+  for path, lines in (
+    (_DOCS / 'results.md', _agent_tables(rows)),
+    (_DOCS.parent / 'README.md', tables.lines(_readme_rows(rows))),
+  ):
+    # Without blanks, README.md has fewer words.
+    text = '\n'.join(['', *lines, '']).replace(' --- ', '---')
+    yield path, _MARKED.sub(rf'\g<1>{text}\n\2', path.read_text())
+
+
+def _agent_tables(rows: Sequence[records.Record]) -> Iterator[str]:
+  """Yields the lines of a table for each agent."""
+  for agent, group in itertools.groupby(rows, operator.attrgetter('agent')):
+    title, page = _AGENTS[agent]
+    cells = [_cells(row) for row in group]
+    filled = [key for key in cells[0] if any(row[key] for row in cells)]
+    yield from (f'### {title}', '', f'[About {title}]({page}).', '')
+    yield from tables.lines({key: row[key] for key in filled} for row in cells)
+    yield ''
+
+
+def _cells(row: records.Record) -> tables.Row:
+  name = f'`{row.config}`' + f', `{row.flags}`' * bool(row.flags)
+  seeds = f'{row.reached}/{row.seeds}' if row.reached else row.seeds
+  reference = [row.reference, row.source, row.network, row.protocol]
+  return {
+    'task': row.environment,
+    'configuration': name,
+    'frames': _frames([row]),
+    'seeds': f'seed {row.seed}' if row.seed else seeds,
+    'return': _with_error(row.return_, row.error),
+    'sampled': _with_error(row.sampled, row.sampled_error),
+    'episodes': row.episodes,
+    'time': _time([row]),
+    'reference': '; '.join(x for x in reference if x),
+    'commit': re.sub(r'^(\w{8})\w*', r'\1', row.commit),
+    'remarks': row.remarks,
+  }
+
+
+def _with_error(returns: str, error: str) -> str:
+  """Returns mean ± standard error over episodes or, if known, over seeds."""
+  parts = returns.split()
+  if len(parts) < 2:
+    text = _range(returns.split('..')) if returns else ''
+    return f'{text} ± {_text(error)}' if error else text
+  values = [float(part) for part in parts]
+  digits = len(parts[0].partition('.')[2])
+  error = f'{np.std(values, ddof=1) / len(values) ** 0.5:.{digits}f}'
+  mean = f'{np.mean(values):.{digits}f}'
+  ends = _range([min(parts, key=float), max(parts, key=float)])
+  return f'{_text(mean)} ± {_text(error)} ({ends})'
+
+
+def _readme_rows(rows: Sequence[records.Record]) -> Iterator[tables.Row]:
+  """Yields the rows of README.md; the seeds of a task are one."""
+  shown = [row for row in rows if row.readme]
+  last = ''
+  for (agent, task), group in itertools.groupby(
+    shown, lambda row: (row.agent, row.readme)
+  ):
+    runs = list(group)
+    title, page = _AGENTS[agent]
+    counts = [(row.reached or row.seeds, row.seeds) for row in runs]
+    reached, seeds = (sum(map(int, x)) for x in zip(*counts, strict=True))
+    yield {
+      'agent': '' if agent == last else f'[{title}](docs/{page})',
+      'task': task,
+      'frames': _frames(runs),
+      'return': f'{_returns(runs)}, {reached}/{seeds}',
+      'reference': runs[0].reference or '–',
+      'time': _time(runs) or '–',
+    }
+    last = agent
+
+
+def _returns(rows: Sequence[records.Record]) -> str:
+  """Returns the least to the greatest return, in whole numbers from 10 on."""
+  values = sorted(
+    (x for row in rows for x in re.split(r' |\.\.', row.return_)), key=float
+  )
+  return _range([
+    f'{float(x):.0f}' if abs(float(x)) >= 10 else x
+    for x in (values[0], values[-1])
+  ])
+
+
+def _range(ends: Sequence[str]) -> str:
+  texts = list(dict.fromkeys(map(_text, ends)))
+  return (' to ' if '−' in texts[0] else '–').join(texts)
+
+
+def _text(number: str) -> str:
+  """Returns a number as it is written, with commas and a real minus sign."""
+  digits = len(number.partition('.')[2])
+  return f'{float(number):,.{digits}f}'.replace('-', '−')
+
+
+def _ends(values: Sequence[str]) -> list[float]:
+  """Returns the least and the greatest number; [] if there is none."""
+  numbers = [float(x) for value in values if value for x in value.split('..')]
+  return [min(numbers), max(numbers)] if numbers else []
+
+
+def _frames(rows: Sequence[records.Record]) -> str:
+  ends = _ends([row.frames for row in rows])
+  return '–'.join(dict.fromkeys(map(progress.format_count, ends)))
+
+
+def _time(rows: Sequence[records.Record]) -> str:
+  ends = _ends([row.seconds for row in rows])
+  return tables.duration(*ends) if ends else ''
+
+
+if __name__ == '__main__':
+  for file, content in pages():
+    file.write_text(content)
