@@ -90,7 +90,7 @@ def _central(
 ) -> tuple[parts_lib.Parts, list[np.ndarray]]:
   """Acts in the learner; returns its parts and parameters."""
   monkeypatch.setattr(
-    parts_lib.replay_factory,
+    opening.replay_factory,
     'make_store',
     lambda config, tables, spec, width, size, seed, overlap, *_, **__: (
       _recording(inserted, tables, spec, width, seed, overlap)
