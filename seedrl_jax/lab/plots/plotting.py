@@ -81,6 +81,8 @@ _WAITS = {
   'time/wait_learner_for_data_share': 'learner waits for data',
 }
 _TITLES = _LOSSES | _HEALTH | _STORE | _WAITS
+# Before the name of a task, in columns of a run of several.
+_TASK, _EVALUATED_TASK = 'rollout/return/', 'eval/return/'
 # Losses that are set by the user, or close to others.
 _LEFT_OUT = (
   'losses/learning_rate',
@@ -143,9 +145,7 @@ def draw(
       for group, color in _colored(groups):
         _draw_group(above, group, axis, 'rollout/return', color)
         _draw_group(below, group, axis, 'time/frames_per_s', color)
-        evaluation = curves.band(group, axis.column, 'eval/return')
-        if evaluation is not None:
-          above.plot(evaluation.x, evaluation.mean, ':', color=color)
+        _draw_evaluation(above, group, axis, 'eval/return', color)
       label_x(below, axis)
     grid[0, 0].set_ylabel('mean return, last 100 episodes')
     grid[1, 0].set_ylabel('frames per second')
@@ -165,10 +165,15 @@ def details(runs: Iterable[curves.RunCurves]) -> list[list[str]]:
     if curves.curve(run, curves.FRAMES, name)[0].size
   )
   more = [name for name in columns if name.startswith('losses/')]
+  tasks = [name for name in columns if name.startswith(_TASK)]
   names = dict.fromkeys([*_LOSSES, *more, *_HEALTH, *_STORE])
   shown = [x for x in names if x in columns and x not in _LEFT_OUT]
   waits = [name for name in _WAITS if name in columns]
-  rows = [shown[i : i + _COLUMNS] for i in range(0, len(shown), _COLUMNS)]
+  rows = [
+    part[i : i + _COLUMNS]
+    for part in (tasks, shown)
+    for i in range(0, len(part), _COLUMNS)
+  ]
   return [*rows, waits] if waits else rows
 
 
@@ -187,7 +192,11 @@ def draw_details(
           continue
         for group, color in _colored(groups):
           _draw_group(panel, group, AXES[x], column, color)
+          if column.startswith(_TASK):
+            evaluated = column.replace(_TASK, _EVALUATED_TASK)
+            _draw_evaluation(panel, group, AXES[x], evaluated, color)
         name = column.removeprefix('losses/').replace('_', ' ')
+        name = name.removeprefix(_TASK)
         panel.set_title(_TITLES.get(column, name), fontsize=9)
         panel.yaxis.set_major_formatter(count_text)
         if column in _WAITS:
@@ -268,6 +277,19 @@ def _colored(
 ) -> Iterator[tuple[curves.SeedGroup, str]]:
   names = [algorithms.name(g.runs[0].config) or g.label for g in groups]
   return zip(groups, algorithms.shades(names), strict=True)
+
+
+def _draw_evaluation(
+  axes: mpl_axes.Axes,
+  group: curves.SeedGroup,
+  axis: Axis,
+  y: str,
+  color: str,
+) -> None:
+  """Draws the mean of seeds as a dotted line, if there are evaluations."""
+  evaluation = curves.band(group, axis.column, y)
+  if evaluation is not None:
+    axes.plot(evaluation.x, evaluation.mean, ':', color=color)
 
 
 def _draw_group(

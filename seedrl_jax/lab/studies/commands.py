@@ -35,8 +35,9 @@ def changes(
   before, after = (config_changes.flat_config(c, _WHOLE) for c in (old, new))
   for key in sorted(before.keys() | after.keys()):
     a, b = before.get(key, _ABSENT), after.get(key, _ABSENT)
-    # In a run's folder, the id of a factory's environment is only its name.
-    is_name = key == 'env.id' and after.get('env.factory')
+    # In a run's folder, the id of these environments is only their name.
+    has_name = after.get('env.factory') or after.get('env.tasks')
+    is_name = key == 'env.id' and has_name
     if a != b and not is_name:
       yield key, a, b
 

@@ -199,9 +199,10 @@ def _commands(study: results.Study, known: _Known) -> Iterator[str]:
     'their own. Runs are reproducible only with `--config.deterministic`.'
   )
   yield from ('', '```bash')
-  for result in study.results:
-    config = ml_collections.ConfigDict(result.run.config)
-    name = pathlib.Path(result.run.name).name
+  # A run of several tasks has several results.
+  for run in {result.run.name: result.run for result in study.results}.values():
+    config = ml_collections.ConfigDict(run.config)
+    name = pathlib.Path(run.name).name
     command = commands.shortest(config, known, f'runs/again/{name}')
     yield command or f'# {name}: its keys are not those of a file in configs/'
   yield '```'
@@ -210,8 +211,8 @@ def _commands(study: results.Study, known: _Known) -> Iterator[str]:
 def _versions(study: results.Study) -> Iterator[str]:
   yield from ('', '## Versions', '', 'Of the latest start of each run.', '')
   newest = [
-    workdir_lib.Workdir(result.run.name).read_versions()
-    for result in study.results
+    workdir_lib.Workdir(name).read_versions()
+    for name in dict.fromkeys(result.run.name for result in study.results)
   ]
   names = dict.fromkeys(
     name for row in newest for name in row if name != 'time'

@@ -83,8 +83,15 @@ def find(
 
 
 def gather(folders: Sequence[str]) -> list[Result]:
-  """Reads the runs in and below folders; raises ValueError if it cannot."""
-  results = [_read(workdir_lib.Workdir(path)) for path in find(folders)]
+  """Reads the runs in and below folders; raises ValueError if it cannot.
+
+  A run of several tasks has a result for each.
+  """
+  results = [
+    result
+    for path in find(folders)
+    for result in _of_tasks(workdir_lib.Workdir(path))
+  ]
   bare = [r.run._replace(config=_without_task(r.run.config)) for r in results]
   labels = {
     run.name: group.label
@@ -92,6 +99,28 @@ def gather(folders: Sequence[str]) -> list[Result]:
     for run in group.runs
   }
   return [r._replace(algorithm=labels[r.run.name]) for r in results]
+
+
+def _of_tasks(workdir: workdir_lib.Workdir) -> list[Result]:
+  """Returns a run's results: one for each task, with that task's returns."""
+  result = _read(workdir)
+  columns, results = result.run.columns, []
+  for name in columns:
+    if not name.startswith(f'{TRAINING}/'):
+      continue
+    task = name.removeprefix(f'{TRAINING}/')
+    own = {x: f'{x}/{task}' for x in (TRAINING, EVALUATION)}
+    run = result.run._replace(
+      columns={**columns, **{x: columns[y] for x, y in own.items()}}
+    )
+    last = {**result.last, **{x: result.last[y] for x, y in own.items()}}
+    evaluations: Mapping[str, Sequence[float]] = {}
+    if result.evaluations:
+      evaluations = _read_evaluations(workdir, task)
+    results.append(
+      result._replace(run=run, last=last, task=task, evaluations=evaluations)
+    )
+  return results or [result]
 
 
 def _read(workdir: workdir_lib.Workdir) -> Result:
@@ -121,13 +150,22 @@ def _read(workdir: workdir_lib.Workdir) -> Result:
 
 def _read_evaluations(
   workdir: workdir_lib.Workdir,
+  task: str = '',
 ) -> Mapping[str, Sequence[float]]:
-  """Returns the newest returns of each kind of actions."""
+  """Returns the newest returns of each kind of actions, or of a task's."""
   path = workdir.path / 'evaluations.jsonl'
   lines = path.read_bytes().splitlines() if path.exists() else []
+  newest: dict[str, list[float]] = {}
   try:
     entries = [file_io.json_object(line) for line in lines]
-    return {x['actions']: [float(y) for y in x['returns']] for x in entries}
+    for entry in entries:
+      returns = [float(x) for x in entry['returns']]
+      if task:
+        pairs = zip(returns, entry['tasks'], strict=True)
+        returns = [x for x, name in pairs if name == task]
+      if returns:
+        newest[entry['actions']] = returns
+    return newest
   except (KeyError, TypeError, ValueError) as e:
     raise ValueError(f'{path} is damaged ({e}); delete it.') from e
 

@@ -66,6 +66,8 @@ def test_second_page_has_panels_of_what_there_is_waits_last():
       'losses/learning_rate': [1, 1, 1],
       'losses/total': [3, 2, 1],
       'replay/samples_per_insert': [1, 1, 1],
+      'rollout/return/Pong-v5': [1, 2, 3],
+      'eval/return/Pong-v5': [4, 5, 6],
     }),
     _run(**{
       'losses/entropy': [0.7, 0.6, 0.5],
@@ -77,6 +79,7 @@ def test_second_page_has_panels_of_what_there_is_waits_last():
   rows = plotting.details(runs)
   losses = [f'losses/{x}' for x in ('total', 'policy', 'entropy', 'mine')]
   assert rows == [
+    ['rollout/return/Pong-v5'],
     losses,
     ['replay/samples_per_insert'],
     ['time/wait_learner_for_data_share'],
@@ -85,10 +88,14 @@ def test_second_page_has_panels_of_what_there_is_waits_last():
   figure = plotting.draw_details(groups, rows, 'time')
   titles = [axes.get_title() for axes in figure.axes]
   assert titles == [
+    'Pong-v5',
     *('loss', 'policy loss', 'entropy, nats', 'mine', 'replay ratio'),
     'learner waits for data',
   ]
-  total = figure.axes[0].lines[0]
+  training, evaluation = figure.axes[0].lines
+  np.testing.assert_allclose(training.get_ydata(), [1, 2, 3])
+  np.testing.assert_allclose(evaluation.get_ydata(), [4, 5, 6])
+  total = figure.axes[1].lines[0]
   np.testing.assert_allclose(total.get_xdata(), [60, 120, 180])
   np.testing.assert_allclose(total.get_ydata(), [3, 2, 1])
   # A run without the column is in the legend all the same.

@@ -51,9 +51,12 @@ def test_what_flags_cannot_say_has_no_command(base_config):
   assert commands.shortest(wanted, known, 'w') is None
 
 
-def test_the_id_of_a_factory_is_only_a_name():
+@pytest.mark.parametrize(
+  ('key', 'value'), [('factory', 'my:maze'), ('tasks', ('a', 'b'))]
+)
+def test_the_id_of_these_environments_is_only_a_name(key, value):
   config, named = base.get_config(), base.get_config()
-  config.env.factory = named.env.factory = 'my:maze'
+  config.env[key] = named.env[key] = value
   named.env.id = 'Maze'
   assert not commands.flags(config, named)
 

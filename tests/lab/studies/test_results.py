@@ -1,5 +1,7 @@
 """Tests for seedrl_jax/lab/studies/results.py and atari.py."""
 
+import json
+
 import ml_collections
 import numpy as np
 import pytest
@@ -58,6 +60,25 @@ def test_the_arguments_of_a_factory_make_a_task(tmp_path):
   study = _study(tmp_path)
   assert study.tasks == ["Catch-v0 {'size': 3}", "Catch-v0 {'size': 4}"]
   assert len(study.algorithms) == 1
+
+
+def test_a_run_of_several_tasks_has_a_result_of_each(tmp_path):
+  folder = study_runs.write(tmp_path / 'a', [1.0, 2.0])
+  metrics = folder / 'metrics.csv'
+  columns = ('rollout/return/x', 'eval/return/x', 'rollout/return/y')
+  header, *rows = metrics.read_text().split()
+  rows = [f'{row},{i},{10 * i},{20 * i},{30 * i}' for i, row in enumerate(rows)]
+  metrics.write_text(
+    '\n'.join([','.join([header, *columns, 'eval/return/y']), *rows, ''])
+  )
+  line = {'actions': 'greedy', 'returns': [5, 6, 7], 'tasks': ['x', 'y', 'x']}
+  (folder / 'evaluations.jsonl').write_text(json.dumps(line) + '\n')
+  x, y = results.gather([str(tmp_path)])
+  assert (x.task, y.task) == ('x', 'y')
+  assert (x.last[results.EVALUATION], y.last[results.TRAINING]) == (10, 20)
+  assert y.run.columns[results.EVALUATION].tolist() == [0, 30]
+  assert x.evaluations == {'greedy': [5, 7]}
+  assert y.evaluations == {'greedy': [6]}
 
 
 def test_training_returns_count_unless_all_evaluate(tmp_path):
