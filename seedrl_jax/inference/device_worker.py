@@ -164,6 +164,9 @@ class DeviceWorker:
     _, rows = places = np.nonzero(episodes.ended)
     if len(rows):
       length = episodes.length[places]
+      task = np.zeros(len(rows), np.int32)
+      if self._program.env.spec.tasks:
+        task = episodes.task[places]
       self._episodes.append(
         envs.EndedEpisodes(
           rows,
@@ -171,7 +174,7 @@ class DeviceWorker:
           length,
           length * self._program.env.spec.action_repeat,
           episodes.terminated[places],
-          np.broadcast_to(episodes.task, episodes.ended.shape)[places],
+          task,
         )
       )
 

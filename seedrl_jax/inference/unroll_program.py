@@ -37,7 +37,7 @@ class Episodes(NamedTuple):
   Attributes:
     ended: bool `[S, N]`.
     episode_return, length, terminated, task: `[S, N]`, where ended; the task is
-      the scalar 0 in a run of one.
+      () in a run of one.
     env_steps: int32 `[N]`, transitions (none lead to FIRST).
     lacks_choice: bool `[N]`, whether one began without a legal choice; () if
       there is no action mask, or none is needed.
@@ -47,7 +47,7 @@ class Episodes(NamedTuple):
   episode_return: types.Array
   length: types.Array
   terminated: types.Array
-  task: types.Array
+  task: types.Nest
   env_steps: types.Array
   lacks_choice: types.Nest
 
@@ -179,7 +179,7 @@ class UnrollProgram:
       episode_length=jnp.where(ended, 0, length),
     )
     terminated = output.discount == 0
-    task = output.observation[types.TASK] if self.env.spec.tasks else 0
+    task = output.observation[types.TASK] if self.env.spec.tasks else ()
     return carry, Episodes(
       ended, total, length, terminated, task, moved, lacks_choice
     )

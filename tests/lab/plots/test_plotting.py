@@ -92,7 +92,7 @@ def test_second_page_has_panels_of_what_there_is_waits_last():
     *('loss', 'policy loss', 'entropy, nats', 'mine', 'replay ratio'),
     'learner waits for data',
   ]
-  training, evaluation = figure.axes[0].lines
+  training, evaluation, *_ = figure.axes[0].lines
   np.testing.assert_allclose(training.get_ydata(), [1, 2, 3])
   np.testing.assert_allclose(evaluation.get_ydata(), [4, 5, 6])
   total = figure.axes[1].lines[0]
