@@ -82,7 +82,6 @@ def summary_text(
 ) -> str:
   """Returns the lines that a run ends with; `waits` are of this start."""
   status = summary.status.partition(':')[0].capitalize()
-  bottleneck = waits.report()
   return (
     f'{status} after {summary.env_frames} frames in '
     f'{summary.seconds:.1f} s '
@@ -91,7 +90,7 @@ def summary_text(
     f'Mean return of the last {report.WINDOW} episodes: '
     f'{_decimal(summary.mean_return_100, 2)}; evaluation (last '
     f'{report.EVAL_WINDOW}): {_decimal(summary.eval_mean_return, 2)}.\n'
-    f'{bottleneck[0].upper()}{bottleneck[1:]}.\n'
+    f'{waits.report()}\n'
     f'Curves: {workdir}/metrics.csv; draw them with\n'
     f'  seedrl plot --workdir={workdir}'
   )

@@ -22,11 +22,25 @@ EVAL_WINDOW = 20
 # store wait longer than the second, the store sets the pace.
 _BLOCKED = 0.1
 _BOTH_BLOCKED = 0.25
+# No wait is worth a word below this.
+_SHORT_WAIT = 0.05
 _SENTENCES = {
-  'learner': 'the learner (inference waits for it)',
-  'store': 'the store (inference and the learner wait for each other)',
-  'envs': 'the environments (inference waits for them)',
-  'inference': 'inference (environments wait for their actions)',
+  'learner': (
+    'Acting waits for the learner {:.0%} of the time: more devices to train '
+    'on, or a smaller network, may help.'
+  ),
+  'store': (
+    'Acting and the learner wait for each other {:.0%} of the time: a larger '
+    '--config.replay.max_size may help.'
+  ),
+  'envs': (
+    'Acting waits for steps {:.0%} of the time: more CPU cores or environments '
+    'may help.'
+  ),
+  'inference': (
+    'The environments wait for actions {:.0%} of the time: more environments, '
+    'or more devices to act on, may help.'
+  ),
 }
 
 
@@ -145,15 +159,11 @@ class Waits:
     return 'inference', self.envs_for_actions
 
   def report(self) -> str:
-    """Returns the shares and the bottleneck in one line."""
-    bottleneck, _ = self._bottleneck()
-    return (
-      f'bottleneck: {_SENTENCES[bottleneck]}; waiting: environments '
-      f'{self.envs_for_actions:.0%}, inference '
-      f'{self.inference_for_envs:.0%} for environments and '
-      f'{self.inference_for_learner:.0%} for the learner, learner '
-      f'{self.learner_for_data:.0%} for data'
-    )
+    """Returns a sentence about the bottleneck."""
+    name, share = self._bottleneck()
+    if share < _SHORT_WAIT:
+      return 'No part of the run waits long for another.'
+    return _SENTENCES[name].format(share)
 
   def short(self) -> str:
     """Returns the bottleneck and its share."""

@@ -109,6 +109,10 @@ def _waits(**shares):
 )
 def test_bottleneck(waits, name, share):
   assert waits.short() == f'{name} ({share})'
+  text = waits.report()
+  is_short = share == '0%'
+  assert is_short == (text == 'No part of the run waits long for another.')
+  assert is_short or f' {share} of the time: ' in text
 
 
 @pytest.mark.parametrize('name', ['returns', 'eval_returns'])
