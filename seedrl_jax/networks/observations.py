@@ -80,7 +80,7 @@ class Leaf(NamedTuple):
     x = x.transpose(order).reshape((*x.shape[:batch], *self.shape))
     return x.astype(jnp.uint8) if self.becomes_bytes else x
 
-  def describe(self) -> str:
+  def describe_array(self) -> str:
     """Returns in words what is taken."""
     text = f'{self.name} {self.spec.dtype}{list(self.spec.shape)}'.lstrip()
     if len(self.shape) == 3:
@@ -99,8 +99,15 @@ class Leaf(NamedTuple):
       text += 'learned vectors' if is_embedded(counts) else 'one-hot levels'
     elif not self.shape and self.spec.dtype.kind in 'iu':
       text += f', {_SCALAR_LEVELS} one-hot levels'
-    text += f', torso {self.torso}'
+    return text
+
+  def describe_torso(self) -> str:
+    """Returns in words what takes it."""
+    text = f'torso {self.torso}'
     return f'{text} on normalised pixels' if self.is_normalized else text
+
+  def describe(self) -> str:
+    return f'{self.describe_array()}, {self.describe_torso()}'
 
 
 def to_image(x: np.ndarray, layout: str) -> np.ndarray:

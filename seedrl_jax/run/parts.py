@@ -39,14 +39,6 @@ class Parts:
   gate: lag_gate.LagGate | None
   lag: lag_lib.Prediction | None
 
-  def describe(self) -> str:
-    text = f'{self.env_spec.env_id} on {self.topology.describe()}'
-    if self.lag is not None:
-      text += f'; {self.lag.describe()}'
-    if self.actors is not None:
-      text += f'; actors at {", ".join(self.actors.addresses)}'
-    return text
-
   def metrics(self) -> dict[str, float]:
     actors = self.actors.metrics() if self.actors is not None else {}
     return actors | self.updater.step.metrics()

@@ -15,11 +15,10 @@ from seedrl_jax.envs import base as envs
 from seedrl_jax.evaluation import playing, scoring
 from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
-from seedrl_jax.networks import observations
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import best as best_lib
-from seedrl_jax.run import callbacks, checkpointing, reporting
+from seedrl_jax.run import callbacks, checkpointing, overview, reporting
 from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.runtime import process, progress, startup, threads
 
@@ -90,12 +89,14 @@ class Training:
   def compile(self) -> None:
     """Compiles inference and update, so that nothing compiles in mid-run."""
     parts, say = self._parts, self._reporter.line.say
-    say(f'{parts.describe()}; work directory {self._reporter.workdir.path}')
+    for line in overview.lines(
+      self._config, parts, self._reporter.workdir.path
+    ):
+      say(line)
     if parts.lag is not None and (warning := parts.lag.warning()):
       say(warning)
     if warning := _decay_warning(self._config):
       say(warning)
-    say(observations.describe(self._config.network, parts.env_spec))
     start = time.perf_counter()
     for worker in parts.workers:
       if not self.interrupted:

@@ -89,7 +89,7 @@ def test_it_outlives_processes_and_nodes(
     *('--learners=2', '--actors=2', '--config.total_env_frames=100000000'),
   )
   # An actor alone comes back alone.
-  port = run.wait_for(r'^CartPole.*actors at 0.0.0.0:(\d+);')[1]
+  port = run.wait_for(r'^Environment: CartPole.*actors at 0.0.0.0:(\d+);')[1]
   address = run.wait_for(rf'for (\S+:{port})\.')[1]
   os.kill(_find(f'--learner={address}')[0], signal.SIGKILL)
   run.wait_for(r'actor 0 has died \(exit code -9\) and starts again')

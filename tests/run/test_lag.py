@@ -115,6 +115,6 @@ def test_no_shipped_configuration_warns(name):
 def test_a_run_prints_it_at_the_start(tmp_path):
   run = runs.Run(_queue(16, 1, total_env_frames=100), tmp_path)
   run.train()
-  first, second = run.output.splitlines()[:2]
-  assert '; expected policy lag 9.5 batches; work directory ' in first
-  assert second.startswith('Warning: ')
+  _, agent, _, warning = run.output.splitlines()[:4]
+  assert agent.endswith('; expected policy lag 9.5 batches.')
+  assert warning.startswith('Warning: ')
