@@ -104,14 +104,14 @@ def run(
   if huge_pages:
     process.restart_with_huge_pages()
   absl_logging.get_absl_handler().setFormatter(_Formatter())
-  sys.excepthook = lambda *error: process.write(
-    sys.stderr, ''.join(traceback.format_exception(*error))
+  sys.excepthook = lambda *error: process.write_error(
+    ''.join(traceback.format_exception(*error)).rstrip('\n')
   )
   try:
     app.run(main, flags_parser=flags_parser)
   except SystemExit as e:
     if isinstance(e.code, str):
-      process.write(sys.stderr, e.code + '\n')
+      process.write_error(e.code)
       sys.exit(1)
     raise
   finally:

@@ -338,7 +338,8 @@ def play(
       counters = worker.counters
       steps = progress.format_count(counters.eval_steps + counters.env_steps)
       line.update(
-        f'{len(quota.episodes)}/{quota.total} episodes | {steps} steps'
+        f'{len(quota.episodes)}/{quota.total} episodes | {steps} steps',
+        len(quota.episodes) / quota.total,
       )
   if quota.cut:
     line.say(

@@ -283,8 +283,10 @@ class RunReporter:
       or tables[table_configs.TABLE].filling()
       or self.waits.short()
     )
+    total = self._config.total_env_frames
     self.line.update(
-      progress.progress_text(row, self._config.total_env_frames, waits_for)
+      progress.progress_text(row, total, waits_for),
+      min(1.0, (row[report.FRAMES] or 0) / total),
     )
 
   @property

@@ -45,7 +45,10 @@ PROCESSORS = tuple(sorted(os.sched_getaffinity(0)))
 _PROCESSOR = re.compile(
   r'(vendor_id|cpu family|model|flags|Features|CPU (implementer|part))\s*:.*'
 )
-
+# A terminal's codes: to clear the row and what is below, and for styles.
+CLEAR, RED, PLAIN = '\r\x1b[J', '\x1b[31m', '\x1b[0m'
+# Variables that ask for plain text.
+_PLAIN_VARIABLES = ('NO_COLOR', 'CI')
 
 # Whether this process is a fork, which has no threads, of one with JAX's.
 _lacks_threads = False
@@ -329,7 +332,7 @@ def drop_unread() -> None:
 
 def exit_now(sentence: str) -> NoReturn:
   """Ends the process with exit code 1, whatever its threads wait for."""
-  write(sys.stderr, sentence + '\n')
+  write_error(sentence)
   write(sys.stdout, '')
   os._exit(1)
 
@@ -346,6 +349,23 @@ def printable(text: str) -> str:
     else c
     for c in text
   )
+
+
+def takes_codes(output: TextIO) -> bool:
+  """Returns whether an output is a terminal that shows colours."""
+  if output.closed or not output.isatty() or os.environ.get('TERM') == 'dumb':
+    return False
+  return not any(os.environ.get(name) for name in _PLAIN_VARIABLES)
+
+
+def write_error(text: str) -> None:
+  """Writes an error, whose last line is the most important, to stderr."""
+  if not takes_codes(sys.stderr):
+    write(sys.stderr, text + '\n')
+    return
+  # A progress line may be there.
+  before, newline, last = printable(text).rpartition('\n')
+  write(sys.stderr, '', f'{CLEAR}{before}{newline}{RED}{last}{PLAIN}\n')
 
 
 def write(output: TextIO, text: str, codes: str = '') -> None:

@@ -1,7 +1,8 @@
 """What a run shows while it trains and at its end."""
 
-import os
+import logging
 import pathlib
+import re
 import shutil
 import sys
 import textwrap
@@ -12,37 +13,89 @@ from seedrl_jax.runtime import process, report
 STOLEN = 'time/stolen_share'
 # A share of stolen time that is worth a word.
 _MUCH_STOLEN = 0.1
+_BAR_WIDTH = 20
+_GREEN, _YELLOW, _BOLD = '\x1b[32m', '\x1b[33m', '\x1b[1m'
+# Of first words.
+_STYLES = {
+  'Environment': _BOLD,
+  'Agent': _BOLD,
+  'Store': _BOLD,
+  'Finished': _GREEN,
+  'Stopped': _YELLOW,
+  'Warning': _YELLOW,
+  'Failed': process.RED,
+}
 
 
 class ProgressLine:
   """A line that changes on a terminal, and plain lines elsewhere.
+
+  On a terminal the cursor waits in an empty row above the line, where the
+  output of other processes and the `^C` of Ctrl-C appear.
 
   It prints nothing more once the output is closed (`train.py | head`).
   """
 
   def __init__(self, out: TextIO | None = None):
     self._out = out or sys.stdout
-    self._live = self._out.isatty() and os.environ.get('TERM') != 'dumb'
-    self._rows = 0
+    self._is_live = process.takes_codes(self._out)
+    self._is_shown = False
+    encoding = getattr(self._out, 'encoding', None) or 'utf-8'
+    has_blocks = bool('█'.encode(encoding, 'ignore'))
+    self._bar = ('█', '░') if has_blocks else ('#', '.')
 
-  def update(self, text: str) -> None:
-    """Shows `text` in place of what was shown before."""
-    if self._live:
-      # Rows that the terminal wraps could not be cleared.
-      rows = textwrap.wrap(text, max(1, shutil.get_terminal_size().columns - 1))
-      process.write(self._out, '\n'.join(rows), self._cleared())
-      self._rows = len(rows)
-    else:
+  def update(self, text: str, done: float | None = None) -> None:
+    """Shows `text` in place of what was shown before.
+
+    On a terminal, a bar before it shows the share `done`, 0..1.
+    """
+    if not self._is_live:
       process.write(self._out, text + '\n')
+      return
+    if not self._is_shown:
+      self._is_shown = True
+      for handler in logging.getLogger().handlers:
+        handler.addFilter(self._make_room)
+    text, filled = process.printable(text), 0
+    if done is not None:
+      filled = round(done * _BAR_WIDTH)
+      full, rest = self._bar
+      text = f'{full * filled}{rest * (_BAR_WIDTH - filled)} {text}'
+    # Rows that the terminal wraps could not be counted.
+    columns = max(1, shutil.get_terminal_size().columns - 1)
+    first, *others = textwrap.wrap(text, columns) or ['']
+    first = _styled(first[:filled], _GREEN) + first[filled:]
+    rows = '\n'.join([process.CLEAR, first, *others])
+    process.write(self._out, '', f'{rows}\x1b[{len(others) + 1}A\r')
 
   def say(self, text: str) -> None:
     """Prints a line that stays."""
-    process.write(self._out, text + '\n', self._cleared())
+    if not self._is_live:
+      process.write(self._out, text + '\n')
+      return
+    self.clear()
+    text = process.printable(text)
+    word = re.split(r'\W', text, maxsplit=1)[0]
+    text = _styled(word, _STYLES.get(word, '')) + text[len(word) :]
+    process.write(self._out, '', text + '\n')
 
-  def _cleared(self) -> str:
-    """Returns the codes that clear the text of `update`."""
-    rows, self._rows = self._rows, 0
-    return (f'\x1b[{rows - 1}A' if rows > 1 else '') + '\r\x1b[J' * bool(rows)
+  def clear(self) -> None:
+    """Removes the text of `update` from a terminal."""
+    if self._is_shown:
+      self._is_shown = False
+      for handler in logging.getLogger().handlers:
+        handler.removeFilter(self._make_room)
+      process.write(self._out, '', process.CLEAR)
+
+  def _make_room(self, record: logging.LogRecord) -> bool:
+    """Clears the terminal below the cursor for a log message of many lines."""
+    del record
+    process.write(self._out, '', process.CLEAR)
+    return True
+
+
+def _styled(text: str, style: str) -> str:
+  return f'{style}{text}{process.PLAIN}' if style and text else text
 
 
 def format_count(value: float) -> str:
