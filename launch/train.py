@@ -24,7 +24,7 @@ from absl import flags
 from seedrl_jax import types
 from seedrl_jax.launch import allow_flags, config_flag, program
 from seedrl_jax.run import saved_config
-from seedrl_jax.runtime import file_io, process, startup, workdir
+from seedrl_jax.runtime import file_io, process, settings, startup, workdir
 
 if TYPE_CHECKING:
   from seedrl_jax.hosts import coordinator as coordinator_lib
@@ -237,7 +237,9 @@ def _train(stop: Stop, coordinator: coordinator_lib.Coordinator) -> None:
     run.train()
   except ValueError as e:
     # Not the user's mistake here: show the traceback.
-    raise RuntimeError('The training has failed.') from e
+    raise RuntimeError(
+      f'The training has failed: {settings.error_text(e)}.'
+    ) from e
 
 
 def start(

@@ -270,8 +270,8 @@ class ProcessEnvs:
         raise part
       if isinstance(part, str):
         raise base.EnvironmentFailed(
-          f'{part}\nAn environment of {self._name} failed in its process, as '
-          'the traceback above says.'
+          f'{part}An environment of {self._name} failed in its process: '
+          f'{part.splitlines()[-1]}.'
         )
     return types.EnvOutput(*map(_join, zip(*parts, strict=True)))
 

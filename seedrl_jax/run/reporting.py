@@ -290,6 +290,12 @@ class RunReporter:
     )
 
   @property
+  def has_trained(self) -> bool:
+    """Whether there was an update since this start."""
+    updates = self._parts.learner.counters.updates
+    return updates > self._reporter.start.updates
+
+  @property
   def evaluation(self) -> report.EpisodeWindow:
     """The last evaluation episodes, as far as they are collected."""
     return self._reporter.evaluation
@@ -338,16 +344,19 @@ class RunReporter:
   def summary(self, status: str) -> report.Summary:
     return self._reporter.summary(self.counters.snapshot(), status)
 
-  def write_summary(self, summary: report.Summary) -> None:
-    """Writes it on host 0, and prints it."""
+  def write_summary(self, summary: report.Summary, shown: bool = True) -> None:
+    """Writes it on host 0, and prints it if `shown`."""
     index = self.counters.placement.index
     if index:
       self.line.say(
         f'Host {index} has ended: {summary.status}; host 0 has the summary.'
       )
       return
-    for line in self._tasks.summary():
-      self.line.say(line)
-    waits = self._reporter.total_waits(self.counters.snapshot())
-    self.line.say(progress.summary_text(summary, waits, self.workdir.path))
+    if shown:
+      for line in self._tasks.summary():
+        self.line.say(line)
+      waits = self._reporter.total_waits(self.counters.snapshot())
+      self.line.say(progress.summary_text(summary, waits, self.workdir.path))
+    else:
+      self.line.clear()
     file_io.write_json(self.workdir.summary_json, summary._asdict())

@@ -24,6 +24,7 @@ from seedrl_jax.runtime import (
   process,
   progress,
   report,
+  settings,
   startup,
   threads,
 )
@@ -253,12 +254,13 @@ class System:
     others = list(coordinator.failures)
     summary = self._reporter.summary(self._status(stuck))
     try:
-      self._reporter.write_summary(summary)
+      self._reporter.write_summary(summary, not self._has_failed_at_once())
     except file_io.NotWritten as e:
       others.append(str(e))
     # After all is saved, as an environment may hang.
     group.run('environments', self.parts.close_streams)
-    if failed := [*_failure_text(group.failure), *stuck, *others]:
+    # The first failure comes last, where a user looks.
+    if failed := [*stuck, *others, *_failure_text(group.failure)]:
       raise RunFailed('\n'.join(failed)) from self._training.exit_error
     if self._training.exit_error is not None:
       raise self._training.exit_error
@@ -280,7 +282,13 @@ class System:
         'last checkpoint',
         lambda: self._writer.save(learner.state, self._reporter.record),
       )
-      group.run('last report', self._reporter.write)
+      if not self._has_failed_at_once():
+        group.run('last report', self._reporter.write)
+
+  def _has_failed_at_once(self) -> bool:
+    """Whether the run has failed before this start's first update."""
+    has_failed = self._training.group.failure is not None
+    return has_failed and not self._reporter.has_trained
 
   def _status(self, stuck: list[str]) -> str:
     group = self._training.group
@@ -306,4 +314,7 @@ def _failure_text(failure: threads.Failure | None) -> list[str]:
   )
   if isinstance(failure.error, expected):
     return [str(failure.error)]
-  return [f'Thread {failure.thread} failed.\n{failure.text}']
+  return [
+    f'Thread {failure.thread} failed.\n{failure.text}The run has failed: '
+    f'{settings.error_text(failure.error)}.'
+  ]

@@ -212,7 +212,7 @@ class Reporter:
   ):
     self.training = EpisodeWindow(returns)
     self.evaluation = EpisodeWindow(eval_returns, EVAL_WINDOW)
-    self._start = self._last = start
+    self.start = self._last = start
     self._action_repeat = action_repeat
     self._num_workers = num_workers
 
@@ -258,7 +258,7 @@ class Reporter:
 
   def total_waits(self, now: Snapshot) -> Waits:
     """Returns the shares of waiting since the reporter was made."""
-    return self._waits(self._start, now)
+    return self._waits(self.start, now)
 
   def summary(self, now: Snapshot, status: str) -> Summary:
     """Returns the results so far."""

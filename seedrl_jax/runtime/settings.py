@@ -8,6 +8,7 @@ import math
 import numbers
 import os
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Container, Iterator, Mapping
 from types import ModuleType
@@ -17,6 +18,8 @@ import ml_collections
 
 from seedrl_jax.runtime import process, python_functions
 
+# Characters of an error's message in a sentence.
+_LONGEST_MESSAGE = 500
 # Most elements of a value, such as layers of a network.
 _MOST = 1000
 # Bounds far above what any run needs, so that an absurd number is one sentence
@@ -215,7 +218,7 @@ def load_module(flag: str, name: str, hint: str = '') -> ModuleType:
 def error_text(error: BaseException) -> str:
   """Returns an error and its place, as 'ValueError: text (file.py, line 1)'."""
   place = traceback.extract_tb(error.__traceback__)[-1]
-  text = ' '.join(str(error).split())
+  text = textwrap.shorten(str(error), _LONGEST_MESSAGE)
   return (
     f'{type(error).__name__}: {text} ({place.filename}, line {place.lineno})'
   )

@@ -155,20 +155,22 @@ def test_kill_and_restart_continues_from_the_last_checkpoint(tmp_path, backend):
 
 
 @pytest.mark.parametrize(
-  ('failure', 'words'),
+  ('failure', 'words', 'last'),
   [
-    ('nan', [' of tests.runs:pixels gave a reward of nan, which is not a']),
+    (
+      'nan',
+      [' of tests.runs:pixels gave a reward of nan, which is not a'],
+      'train: Environment ',
+    ),
     (
       'raise',
-      [
-        *('Thread inference-0 failed.', 'Traceback'),
-        'OSError: The toy is broken.',
-      ],
+      ['Thread inference-0 failed.', 'Traceback'],
+      'The run has failed: OSError: The toy is broken. (',
     ),
   ],
 )
 def test_failure_is_told_and_the_last_good_checkpoint_stays(
-  tmp_path, failure, words
+  tmp_path, failure, words, last
 ):
   code, _, err = _train(
     tmp_path,
@@ -180,6 +182,7 @@ def test_failure_is_told_and_the_last_good_checkpoint_stays(
   )
   assert code == 1
   assert all(word in err for word in words)
+  assert err.splitlines()[-1].startswith(last)
   # What the user may have caused is told without a traceback.
   assert (len(err.splitlines()) == 1) == (failure == 'nan')
   assert runs.summary(tmp_path)['status'].startswith('failed: ')
