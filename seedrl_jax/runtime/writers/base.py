@@ -18,7 +18,12 @@ class Writer:
   """Takes a run's reports, one after another.
 
   A thread for this writer alone makes it and calls its methods.
+
+  Attributes:
+    description: line to print once it has begun; '' for none.
   """
+
+  description = ''
 
   def roll_back(self, updates: int, frames: int) -> None:
     """Drops rows of more updates or frames than the run goes on from.

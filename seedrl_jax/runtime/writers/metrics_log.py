@@ -59,7 +59,10 @@ class MetricsLog:
     config: ml_collections.ConfigDict,
     say: Callable[[str], None],
   ):
-    """Opens the writers; `say` takes a sentence on one that fails later.
+    """Opens the writers.
+
+    `say` takes their descriptions, a sentence on one that fails later, and the
+    notes of exceptions (`add_note`), such as the end of a log.
 
     Raises NotOpened if one cannot begin; the others are closed.
     """
@@ -110,7 +113,7 @@ class _WriterThread:
     # One thread fills it, and not beyond `_MOST_CALLS`. None: to close.
     self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
     self._is_behind = self._is_failing = self._is_abandoned = False
-    opening: futures.Future[None] = futures.Future()
+    opening: futures.Future[str] = futures.Future()
     self._thread = threading.Thread(
       target=self._run, args=(make, opening), name=f'writer-{name}', daemon=True
     )
@@ -124,8 +127,11 @@ class _WriterThread:
         f'{_OPEN_SECONDS:.0f} s.'
       )
     if error := opening.exception():
+      self._say_notes(error)
       reason = _reason(error)
       raise NotOpened(f'{_FLAG}={name} cannot begin: {reason}.') from error
+    if description := opening.result():
+      say(description)
 
   def call(self, call: _Call | None) -> None:
     """Has the writer called, unless it is too far behind."""
@@ -151,7 +157,7 @@ class _WriterThread:
       )
 
   def _run(
-    self, make: Callable[[], base.Writer], opening: futures.Future[None]
+    self, make: Callable[[], base.Writer], opening: futures.Future[str]
   ) -> None:
     try:
       writer = make()
@@ -163,7 +169,7 @@ class _WriterThread:
     except BaseException as e:
       opening.set_exception(e)
       return
-    opening.set_result(None)
+    opening.set_result(writer.description)
     while not self._is_abandoned:
       call = self._calls.get()
       try:
@@ -175,6 +181,7 @@ class _WriterThread:
       except BaseException as e:
         # Only once until it works again.
         if not self._is_failing:
+          self._say_notes(e)
           self._say(
             f'The writer {self._name} fails ({_reason(e)}); the run goes on '
             'without it until it works again.'
@@ -182,6 +189,10 @@ class _WriterThread:
         self._is_failing = True
       if call is None:
         return
+
+  def _say_notes(self, error: BaseException) -> None:
+    for note in getattr(error, '__notes__', ()):
+      self._say(note)
 
 
 def _reason(error: BaseException) -> str:

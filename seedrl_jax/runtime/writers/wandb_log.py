@@ -1,14 +1,21 @@
 """The writer 'wandb': a run of Weights & Biases for each work directory."""
 
+import contextlib
 import os
 import pathlib
 import secrets
+from collections.abc import Iterator
 
 import ml_collections
 import wandb
 
 from seedrl_jax.runtime import file_io, report
 from seedrl_jax.runtime.writers import base
+
+# Seconds for the server to answer; less than `metrics_log` waits.
+_INIT_SECONDS = 15
+# Lines of its log that a failure shows.
+_TAIL = 10
 
 
 def make(
@@ -18,8 +25,10 @@ def make(
   path = workdir / 'wandb_run'
   if not path.exists():
     file_io.write_whole(path, secrets.token_hex(4).encode())
-  return WandbLog(
-    wandb.init(
+  # Before `init`, which logs in.
+  wandb.setup(wandb.Settings(silent=True))
+  with _log_shown_on_failure(workdir / 'wandb/debug-internal.log'):
+    run = wandb.init(
       id=path.read_text(),
       resume='allow',
       dir=workdir,
@@ -27,10 +36,13 @@ def make(
       project=os.environ.get('WANDB_PROJECT', 'seedrl-jax'),
       name=os.environ.get('WANDB_NAME', workdir.name),
       config=config.to_dict(),
-      # Its capture would keep every state of the progress line.
-      settings=wandb.Settings(console='off'),
+      settings=wandb.Settings(
+        # Its capture would keep every state of the progress line.
+        console='off',
+        init_timeout=_INIT_SECONDS,
+      ),
     )
-  )
+  return WandbLog(run)
 
 
 class WandbLog(base.Writer):
@@ -38,12 +50,31 @@ class WandbLog(base.Writer):
 
   def __init__(self, run: wandb.Run):
     self._run = run
+    self._log = pathlib.Path(run.settings.log_internal)
+    mode = run.settings.mode
+    place = run.url if mode == 'online' else f'{mode} run {run.id}'
+    self.description = f'W&B: {place}; log {self._log}'
 
   def write(self, row: base.Row) -> None:
     """Logs a report unless the run has later ones, of a killed start."""
     step = int(row[report.FRAMES] or 0)
     if step >= self._run.step:
-      self._run.log(base.known(row), step=step)
+      with _log_shown_on_failure(self._log):
+        self._run.log(base.known(row), step=step)
 
   def close(self) -> None:
-    self._run.finish()
+    with _log_shown_on_failure(self._log):
+      self._run.finish()
+
+
+@contextlib.contextmanager
+def _log_shown_on_failure(log: pathlib.Path) -> Iterator[None]:
+  """Notes the end of a log on an error, if the log is not an earlier run's."""
+  earlier = log.resolve()
+  try:
+    yield
+  except Exception as e:
+    if log.exists() and (log.resolve() != earlier or not log.is_symlink()):
+      lines = log.read_text(errors='replace').splitlines()[-_TAIL:]
+      e.add_note('\n'.join([f'{log} ends with:', *lines]))
+    raise

@@ -26,10 +26,9 @@ def _steps(records):
   return [r.history.step.num for r in records if r.HasField('history')]
 
 
-def test_starts_are_one_run_whose_step_is_frames(tmp_path, monkeypatch):
+def test_starts_are_one_run_whose_step_is_frames(tmp_path, monkeypatch, capfd):
   for name, value in {
     'WANDB_MODE': 'offline',
-    'WANDB_SILENT': 'true',
     'WANDB_ERROR_REPORTING': 'false',
     'WANDB_PROJECT': 'mine',
   }.items():
@@ -51,9 +50,38 @@ def test_starts_are_one_run_whose_step_is_frames(tmp_path, monkeypatch):
     found.append(list(_records(path)))
     # The next start may have the same name, which holds the second.
     (tmp_path / 'wandb').rename(tmp_path / f'start {start}')
-  assert not said
+  log_path = f'{tmp_path}/wandb/offline-run-'
+  assert [x.startswith('W&B: offline run ') for x in said] == [True, True]
+  assert all(log_path in x and '\n' not in x for x in said)
   assert [_steps(records) for records in found] == [[100, 200], [300, 400]]
+  # W&B itself prints nothing.
+  assert capfd.readouterr() == ('', '')
   runs = [r.run for records in found for r in records if r.HasField('run')]
   for run in runs:
     assert run.run_id == (tmp_path / 'wandb_run').read_text()
     assert (run.project, run.display_name) == ('mine', tmp_path.name)
+
+
+@pytest.mark.parametrize('is_new', [True, False])
+def test_a_failure_shows_the_end_of_a_new_log(tmp_path, monkeypatch, is_new):
+  wandb = pytest.importorskip('wandb', reason='wandb is not installed')
+  (tmp_path / 'wandb').mkdir()
+  link = tmp_path / 'wandb/debug-internal.log'
+  link.symlink_to('earlier.log')
+
+  def fail(**unused):
+    if is_new:
+      link.unlink()
+      link.symlink_to('new.log')
+    link.write_text('\n'.join(map(str, range(20))))
+    raise OSError('no network')
+
+  monkeypatch.setattr(wandb, 'init', fail)
+  monkeypatch.setattr(wandb, 'setup', lambda settings: None)
+  makes, said = metrics_log.load(['wandb']), []
+  with pytest.raises(metrics_log.NotOpened, match='no network'):
+    metrics_log.MetricsLog(
+      makes, tmp_path, base_config.get_config(), said.append
+    )
+  tail = '\n'.join(map(str, range(10, 20)))
+  assert said == [f'{link} ends with:\n{tail}'] * is_new
