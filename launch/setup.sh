@@ -19,6 +19,7 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 readonly ROOT
 readonly VENV=${SEEDRL_VENV:-$ROOT/.venv}
 readonly STAMP=$VENV/.seedrl-stamp
+readonly PIP_LOG=$VENV/pip.log
 readonly UNFINISHED=unfinished
 # The system packages that the environment needs.
 readonly TABLE=$ROOT/seedrl_jax/envs/libraries.txt
@@ -258,13 +259,16 @@ actor_requirements() {
 
 pip_install() {
   "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input \
-    "$@" || die 'pip failed, see above; run this again to continue.'
+    "$@" >>"$PIP_LOG" 2>&1 && return
+  tail -n 20 "$PIP_LOG" >&2
+  die "pip failed, see above and $PIP_LOG; run this again to continue."
 }
 
 install_package() {
   local target=$ROOT
   [[ $extras ]] && target+="[${extras// /,}]"
-  say "installing $target; the first time takes some minutes"
+  say "installing $target; the first time takes about a minute; log: $PIP_LOG"
+  : >"$PIP_LOG"
   write_stamp "$UNFINISHED"
   if [[ $only ]]; then
     local packages

@@ -30,6 +30,7 @@ _TOOLS = (
   'sed',
   'sha256sum',
   'sort',
+  'tail',
   'touch',
   'tr',
   'true',
@@ -48,6 +49,7 @@ case "$*" in
     cp "$0" "${@: -1}/bin/python"
     exit "${FAKE_VENV_STATUS:-0}" ;;
   *'-m pip install '*)
+    echo 'Collecting all'
     echo "${@: -1}" >>"$FAKE_LOG"
     printf '%s\n' "$@" >>"$FAKE_LOG.all"
     [[ ${FAKE_PIP_FIFO:-} ]] && read -r <"$FAKE_PIP_FIFO"
@@ -174,7 +176,7 @@ def test_changed_project_is_installed_again(host: Host):
 _DAMAGES = (
   'echo "#!/nowhere/python" >bin/python',
   'rm bin/installed',
-  'rm -r bin pyvenv.cfg .seedrl-stamp',
+  'rm -r bin pyvenv.cfg .seedrl-stamp pip.log',
 )
 
 
@@ -193,6 +195,22 @@ def test_interrupted_installation_is_continued(host: Host):
   host.setup()
   host.setup()
   assert host.installs() == ['[test]', '[test]']
+
+
+@pytest.mark.parametrize('status', [0, 1])
+def test_pips_output_is_in_its_log_and_shown_if_it_fails(
+  host: Host, status: int
+):
+  process = host.start(FAKE_PIP_STATUS=str(status))
+  out, err = process.communicate()
+  log = host.venv / 'pip.log'
+  assert log.read_text() == 'Collecting all\n'
+  assert out.count(f'log: {log}') == 1 and 'Collecting' not in out
+  shown = [
+    'Collecting all',
+    f'setup: pip failed, see above and {log}; run this again to continue.',
+  ]
+  assert err.splitlines() == shown * status
 
 
 def test_foreign_folder_is_left_alone(host: Host):
