@@ -29,6 +29,9 @@ def _environment(config: types.Config, parts: parts_lib.Parts) -> str:
   arrays = [leaf.describe_array() for leaf in leaves]
   if key := spec.stream.action_mask:
     arrays.append(f'{key} masks actions')
+  if spec.stream.tasks:
+    takes_task = observations.takes_task(config.network)
+    arrays.append('the task' if takes_task else 'not the task')
   texts = [
     spec.env_id,
     f'observation {", ".join(arrays)}',
