@@ -66,7 +66,7 @@ class DeviceWorker:
   @property
   def key(self) -> np.ndarray:
     """The PRNG key of the next call, uint32 `[2]`; part of checkpoints."""
-    return np.asarray(self._key)
+    return np.asarray(jax.device_get(self._key))
 
   @property
   def store_wait(self) -> float:

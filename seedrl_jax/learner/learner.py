@@ -217,7 +217,7 @@ class Learner:
     done = self._pending.popleft()
     output = done.output
     self._metrics = output.metrics
-    if not np.asarray(update_lib.first_shard(output.finite)):
+    if not jax.device_get(update_lib.first_shard(output.finite)):
       values = self.metrics().items()
       bad = [f'{name} {x}' for name, x in values if not np.isfinite(x)]
       names = f' ({", ".join(bad)})' if bad else ''
