@@ -21,7 +21,12 @@ _FIXED = (
 )
 # Except for these, which the parameters' shapes show. Earlier releases lack
 # them.
-_FREE = {'network.categories', 'network.use_action_mask', 'network.popart'}
+_FREE = {
+  'network.categories',
+  'network.popart',
+  'network.use_action_mask',
+  'network.use_task',
+}
 
 
 def check_resumable(

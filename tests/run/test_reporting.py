@@ -14,7 +14,7 @@ def test_a_run_of_several_hosts_counts_the_others_steps_and_episodes(tmp_path):
   counters.placement = placement_lib.Placement(0, 2)
   local = counters.local()
   assert 'episodes' not in local
-  other = {**local, 'env_steps': 399, 'episodes': [(2.0, 5), (4.0, 7)]}
+  other = {**local, 'env_steps': 399, 'episodes': [(2.0, 5, 0), (4.0, 7, 0)]}
   assert counters.merge([local, other]) == 399 / 400
   reporter.collect_episodes()
   assert reporter.summary('finished').mean_return_100 == 3.0
@@ -30,7 +30,7 @@ def test_the_returns_of_a_solved_run_stay_at_the_target(tmp_path):
   counters.placement = placement_lib.Placement(0, 2)
   local = counters.local()
   for returns in ([3.0] * 100, [0.0] * 100):
-    episodes = [(total, 5) for total in returns]
+    episodes = [(total, 5, 0) for total in returns]
     counters.merge([local, {**local, 'env_steps': 0, 'episodes': episodes}])
     reporter.collect_episodes()
     assert counters.is_finished()
