@@ -7,7 +7,7 @@ from typing import Any
 import ml_collections
 
 from seedrl_jax.configs import base as base_config
-from seedrl_jax.runtime import config_changes, settings
+from seedrl_jax.runtime import config_changes, keys, settings
 
 # Sections with keys of the user's choice are given as a whole.
 _WHOLE = [k for k, a in base_config.ALLOWED.items() if a is settings.SECTION]
@@ -31,10 +31,20 @@ def flags(
 def changes(
   old: ml_collections.ConfigDict, new: ml_collections.ConfigDict
 ) -> Iterator[tuple[str, Any, Any]]:
-  """Yields dotted keys and their two values, as in JSON, where these differ."""
+  """Yields dotted keys and their two values, as in JSON, where these differ.
+
+  A key that only one has, with its default, makes no difference: the other may
+  be of an earlier release.
+  """
   before, after = (config_changes.flat_config(c, _WHOLE) for c in (old, new))
   for key in sorted(before.keys() | after.keys()):
-    a, b = before.get(key, _ABSENT), after.get(key, _ABSENT)
+    entry = base_config.KEYS.get(key)
+    default: Any = _ABSENT
+    if isinstance(entry, keys.Key):
+      # As in JSON.
+      is_tuple = isinstance(entry.default, tuple)
+      default = list(entry.default) if is_tuple else entry.default
+    a, b = before.get(key, default), after.get(key, default)
     # In a run's folder, the id of these environments is only their name.
     has_name = after.get('env.factory') or after.get('env.tasks')
     is_name = key == 'env.id' and has_name

@@ -61,6 +61,15 @@ def test_the_id_of_these_environments_is_only_a_name(key, value):
   assert not commands.flags(config, named)
 
 
+def test_a_key_that_an_earlier_release_lacked_has_its_default():
+  old, new = base.get_config(), base.get_config()
+  with old.unlocked():
+    del old.env.tasks
+  assert not commands.flags(new, old)
+  new.env.tasks = ('a', 'b')
+  assert commands.flags(new, old) == ['--config.env.tasks=()']
+
+
 @pytest.mark.parametrize(
   ('flag', 'sentence'),
   [
