@@ -278,12 +278,19 @@ class System:
     if self._coordinator.agreed and not isinstance(bad, _SPOILED):
       # One that fails must not cost the others.
       group.run('last episodes', self._reporter.collect_episodes)
+      group.run('best checkpoint', self._save_best)
       group.run(
         'last checkpoint',
         lambda: self._writer.save(learner.state, self._reporter.record),
       )
       if not self._has_failed_at_once():
         group.run('last report', self._reporter.write)
+
+  def _save_best(self) -> None:
+    """Saves the last parameters as the best if they are."""
+    if self._best is not None:
+      self._best.note(self._reporter.evaluation)
+      self._best.save_if_due(self.parts.learner.state, self._reporter.record)
 
   def _has_failed_at_once(self) -> bool:
     """Whether the run has failed before this start's first update."""

@@ -88,6 +88,22 @@ def test_keeps_the_best(tmp_path):
   assert player.version == int(file.name)
 
 
+def test_the_last_evaluation_may_be_the_best(tmp_path):
+  run = runs.Run(
+    runs.tiny(
+      checkpoint__keep_best=True,
+      num_eval_envs=4,
+      total_env_frames=4000,
+      # No report but the last.
+      log__every_seconds=600.0,
+    ),
+    tmp_path,
+  )
+  summary = run.train()
+  (file,) = (tmp_path / 'best').iterdir()
+  assert int(file.name) == summary['updates']
+
+
 def test_goes_on_from_the_best(tmp_path):
   directory, said = workdir.Workdir(tmp_path), []
   for step, returns, kept in (
