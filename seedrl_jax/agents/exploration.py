@@ -84,13 +84,16 @@ def epsilon_greedy(
   chex.assert_shape(epsilon, (batch,))
   explore_key, action_key = jax.random.split(key)
   explores = jax.random.uniform(explore_key, (batch,)) < epsilon
-  is_legal = q_values != action_masks.ILLEGAL
-  number = jax.random.randint(action_key, (batch,), 0, is_legal.sum(axis=-1))
-  random_action = jnp.argmax(
-    jnp.cumsum(is_legal, axis=-1) > number[:, None], axis=-1
-  )
-  best = jnp.argmax(q_values, axis=-1)
-  return jnp.where(explores, random_action, best).astype(jnp.int32)
+  random_action = uniform(action_key, q_values != action_masks.ILLEGAL)
+  best = jnp.argmax(q_values, axis=-1).astype(jnp.int32)
+  return jnp.where(explores, random_action, best)
+
+
+def uniform(key: jax.Array, legal: jax.Array) -> jax.Array:
+  """Returns random actions, int32 `[B]`, of the legal ones, bool `[B, A]`."""
+  number = jax.random.randint(key, legal.shape[:1], 0, legal.sum(axis=-1))
+  is_later = jnp.cumsum(legal, axis=-1) > number[:, None]
+  return jnp.argmax(is_later, axis=-1).astype(jnp.int32)
 
 
 def q_metrics(

@@ -1,4 +1,7 @@
-"""A reference Dyna-Q in double-precision NumPy: one rollout after another."""
+"""A reference Dyna-Q in double-precision NumPy: one rollout after another.
+
+An action mask is behind the numbers of an observation.
+"""
 
 from typing import NamedTuple
 
@@ -23,23 +26,33 @@ def _dense(params, x):
 
 
 def q_values(params, observation):
-  """Returns the values of a network with one hidden layer, `[A]`."""
-  hidden = _dense(params['network']['torso_0']['Dense_0'], observation)
-  return _dense(params['head']['q'], np.maximum(hidden, 0))
+  """Returns the values of a network with one hidden layer, `[..., A]`."""
+  layer = params['network']['torso_0']['Dense_0']
+  size = len(layer['kernel'])
+  hidden = _dense(layer, observation[..., :size])
+  values = _dense(params['head']['q'], np.maximum(hidden, 0))
+  if observation.shape[-1] > size:
+    legal = observation[..., size:] > 0
+    values[~legal & legal.any(axis=-1, keepdims=True)] = -1e9
+  return values
 
 
 def predict(params, observation, action, num_actions=3):
-  """Returns the next observation, the reward and P(termination)."""
-  state = np.maximum(_dense(params['observation'], observation), 0)
+  """Returns the next observation, reward, P(termination) and P(legal)."""
+  features = np.maximum(_dense(params['observation'], observation), 0)
   code = _dense(params['action'], np.eye(num_actions)[action])
-  x = np.concatenate([state, code])
+  x = np.concatenate([features, code])
   for layer in sorted(params['hidden']):
     x = np.maximum(_dense(params['hidden'][layer], x), 0)
   (reward,), (logit,) = (
     _dense(params[k], x) for k in ('reward', 'termination')
   )
-  after = observation + _dense(params['change'], x)
-  return after, reward, 1 / (1 + np.exp(-logit))
+  change = _dense(params['change'], x)
+  after, legal = observation[: change.size] + change, np.zeros(0)
+  if 'mask' in params:
+    legal = 1 / (1 + np.exp(-_dense(params['mask'], x)))
+  after = np.concatenate([after, legal >= 0.5])
+  return after, reward, 1 / (1 + np.exp(-logit)), legal
 
 
 def rollouts(params, starts, length):
@@ -48,7 +61,7 @@ def rollouts(params, starts, length):
   for observation in starts:
     for _ in range(length):
       action = int(np.argmax(q_values(params['q'], observation)))
-      after, reward, ends = predict(params['model'], observation, action)
+      after, reward, ends, _ = predict(params['model'], observation, action)
       made.append(Imagined(observation, action, after, reward, ends >= 0.5))
       observation = after
       if ends >= 0.5:

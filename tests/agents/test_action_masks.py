@@ -235,6 +235,7 @@ _MAKE = {
   'ppo': ppo_cartpole,
   'pqn': pqn_cartpole,
   'r2d2': r2d2_base,
+  'dyna_q': dyna_q_cartpole,
 }
 
 
@@ -294,14 +295,6 @@ def test_no_agent_acts_illegally(name, action, shape):
   assert (legal[used] != 0).all()
   # All that is legal is tried.
   assert set(chosen[:, -1]) == {0, 1, 2, 3}
-
-
-def test_dyna_q_has_no_masks():
-  config = dyna_q_cartpole.get_config()
-  with pytest.raises(
-    ValueError, match=r'dyna_q: .*action_mask of toy; drop it'
-  ):
-    base.load_agent(config, _env_spec(types.discrete(4), (4,)))
 
 
 @pytest.mark.parametrize('name', ['vtrace', 'ppo'])

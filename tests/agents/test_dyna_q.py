@@ -13,6 +13,7 @@ from seedrl_jax.agents import base
 from seedrl_jax.agents.dyna_q import keys as dyna_q_keys
 from seedrl_jax.agents.dyna_q import loss as loss_lib
 from seedrl_jax.agents.dyna_q import model as model_lib
+from seedrl_jax.agents.dyna_q import states
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.configs import dyna_q_cartpole
 from tests import runs
@@ -22,6 +23,12 @@ from tests.networks import parameters
 
 _KEY = jax.random.key(0)
 _ENV_SPEC = r2d2_sequences.ENV_SPEC
+_MASK = types.ArraySpec((1, 3), np.dtype(np.int8))
+_MASKED_SPEC = _ENV_SPEC._replace(
+  stream=_ENV_SPEC.stream._replace(
+    observation={'mask': _MASK, 'x': _ENV_SPEC.observation}, action_mask='mask'
+  )
+)
 _FIRST, _MID, _LAST = types.StepType
 
 
@@ -38,21 +45,32 @@ def _config(**changes):
 
 
 @functools.cache
-def _agent(**changes):
-  return base.load_agent(_config(**changes), _ENV_SPEC)
+def _agent(masked=False, **changes):
+  spec = _MASKED_SPEC if masked else _ENV_SPEC
+  return base.load_agent(_config(**changes), spec)
 
 
 def _params(agent, seed=0):
   params = parameters.draw(lambda key: agent.init(key).params, _KEY, seed=seed)
-  # More rollouts go on.
-  params['model']['termination']['bias'] -= 0.5
+  # Some rollouts go on, not all, and some choices are legal.
+  masked = 'mask' in params['model']
+  params['model']['termination']['bias'] += 1.4 if masked else -0.5
+  if masked:
+    params['model']['mask']['bias'] -= 0.6
   return params
 
 
-def _batch(seed=0):
+def _batch(seed=0, masked=False):
   """Returns sequences of three transitions with ends at every step."""
   rng = np.random.default_rng(seed)
   steps = r2d2_sequences.steps_with_ends(rng, 3)
+  if masked:
+    mask = rng.integers(0, 2, (*steps.reward.shape, 3))
+    mask |= np.eye(3, dtype=int)[steps.agent_output.action]
+    # No choice is left at termination.
+    mask *= steps.discount[..., None] > 0
+    mask = mask[..., None, :].astype(np.int8)
+    steps = steps._replace(observation={'mask': mask, 'x': steps.observation})
   weight = rng.uniform(0.1, 1.0, steps.reward.shape[1]).astype(np.float32)
   core = _agent().initial_core(weight.size)
   return sequences.batch_of(steps, core)._replace(weight=weight)
@@ -88,16 +106,24 @@ def _updated(agent, progress=1.0):
 
 
 def _predict(params):
-  return functools.partial(
-    _agent().trainer.loss.model.apply, {'params': params}
-  )
+  agent = _agent(masked='mask' in params)
+  return functools.partial(agent.trainer.loss.model.apply, {'params': params})
+
+
+def _with_states(steps):
+  """Returns steps as the model takes them."""
+  spec = _MASKED_SPEC if isinstance(steps.observation, dict) else _ENV_SPEC
+  state = states.from_observation(spec, steps.observation)
+  back = states.to_observation(spec, state)
+  chex.assert_trees_all_equal(back, steps.observation)
+  return steps._replace(observation=np.asarray(state))
 
 
 def _model_loss(params, batch, config=None):
   return loss_lib.model_loss(
     config or _config().model,
     _predict(params),
-    batch.unroll.steps,
+    _with_states(batch.unroll.steps),
     batch.weight,
   )
 
@@ -111,20 +137,27 @@ def test_model_has_the_layers_of_the_study():
   ]
 
 
-def test_model_loss_and_errors_equal_numpy():
-  params, batch = _params(_agent())['model'], _batch()
-  steps, weight = batch.unroll.steps, batch.weight
+@pytest.mark.parametrize('masked', [False, True])
+def test_model_loss_and_errors_equal_numpy(masked):
+  params, batch = _params(_agent(masked))['model'], _batch(masked=masked)
+  steps, weight = _with_states(batch.unroll.steps), batch.weight
   parts, far, total = [], [], 0.0
   for b in range(weight.size):
     observation = steps.observation[0, b]
     for t, action in enumerate(steps.agent_output.action[:-1, b]):
-      observation, reward, ends = reference.predict(params, observation, action)
-      error = np.mean((observation - steps.observation[t + 1, b]) ** 2)
+      observation, reward, ends, legal = reference.predict(
+        params, observation, action
+      )
+      x, mask = np.split(steps.observation[t + 1, b], [2])
+      error = np.mean((observation[:2] - x) ** 2)
       if t == 0 and steps.step_type[1, b] != _FIRST:
         # A truncation is no termination.
         p = ends if steps.discount[1, b] == 0 else 1 - ends
         squared = (reward - steps.reward[1, b]) ** 2
         parts.append([error, 0.25 * squared, -np.log(p)])
+        if masked:
+          log_p = np.log(np.where(mask > 0, legal, 1 - legal)).mean()
+          parts[-1].append(-log_p * steps.discount[1, b])
         total += weight[b] * sum(parts[-1])
     if (steps.step_type[1:, b] != _FIRST).all():
       far.append(error)
@@ -132,7 +165,8 @@ def test_model_loss_and_errors_equal_numpy():
   config = _config(**{'model.reward_scale': 0.5}).model
   loss, metrics = _model_loss(params, batch, config)
   np.testing.assert_allclose(loss, total / weight.size, rtol=1e-4)
-  names = 'model_observation', 'model_reward', 'model_termination'
+  names = ['model_observation', 'model_reward', 'model_termination']
+  names += ['model_mask'] * masked
   expected = dict(zip(names, np.mean(parts, axis=0), strict=True))
   chex.assert_trees_all_close(metrics, expected, rtol=1e-4)
   error = loss_lib.rollout_error(_predict(params), steps)
@@ -186,12 +220,13 @@ def test_learns_a_linear_system():
     assert losses[-20:].mean() < 0.1 * losses[:20].mean(), name
   fresh = _linear_system(rng, 500).unroll.steps
   params = jax.tree.map(lambda x: x[0], state.params['model'])
-  after, reward, logit = _predict(params)(
+  predicted = _predict(params)(
     fresh.observation[0], fresh.agent_output.action[0]
   )
-  assert np.abs(after - fresh.observation[1]).mean() < 0.05
-  assert np.abs(reward - fresh.reward[1]).mean() < 0.05
-  assert ((logit > 0) == (fresh.discount[1] == 0)).mean() > 0.95
+  assert np.abs(predicted.observation - fresh.observation[1]).mean() < 0.05
+  assert np.abs(predicted.reward - fresh.reward[1]).mean() < 0.05
+  ends = predicted.termination > 0
+  assert (ends == (fresh.discount[1] == 0)).mean() > 0.95
 
 
 _ALL_CHANGED = {
@@ -208,18 +243,23 @@ _ALL_CHANGED = {
 }
 
 
-@pytest.mark.parametrize('changes', [{'planning.ratio': 2.0}, _ALL_CHANGED])
-def test_losses_equal_numpy(changes):
+@pytest.mark.parametrize(
+  ('changes', 'masked'),
+  [
+    ({'planning.ratio': 2.0}, False),
+    ({'planning.ratio': 2.0}, True),
+    (_ALL_CHANGED, False),
+    (_ALL_CHANGED, True),
+  ],
+)
+def test_losses_equal_numpy(changes, masked):
   """With an epsilon of 0, so that actions are known."""
   changes = {**changes, 'planning.actions': 'epsilon_greedy'}
-  config, agent, batch = _config(**changes), _agent(**changes), _batch()
-  planning, steps, width = (
-    config.planning,
-    batch.unroll.steps,
-    len(batch.weight),
-  )
+  config, agent = _config(**changes), _agent(masked, **changes)
+  batch, planning = _batch(masked=masked), config.planning
+  steps, width = _with_states(batch.unroll.steps), len(batch.weight)
   params, target = _params(agent), _params(agent, seed=1)
-  (loss, output), _ = _loss(agent)
+  (loss, output), _ = _loss(agent, batch=batch)
   q, target_q = (
     reference.q_values(p['q'], steps.observation) for p in (params, target)
   )
@@ -238,6 +278,8 @@ def test_losses_equal_numpy(changes):
   )
   # Some, not all, end early.
   assert count < len(made) < planning.rollout_length * count
+  # Some choices are illegal, not all.
+  assert not masked or 0 < np.mean([x.after[2:] for x in made]) < 1
   errors = reference.td_errors(config.loss, params['q'], target['q'], made)
   model_loss, expected = _model_loss(params['model'], batch)
   real_steps = jax.tree.map(lambda x: x[: planning.rollout_length + 1], steps)
@@ -264,7 +306,12 @@ def test_rollout_ends_where_termination_is_predicted():
   def predict(observation, action):
     # Counts up; certain from 2 on, at even odds at 1.
     after = observation + 1.0 + 10.0 * action[:, None]
-    return model_lib.Prediction(after, 5.0 * after[:, 0], after[:, 0] - 2.0)
+    return model_lib.Prediction(
+      observation=after,
+      mask=after[:, :0],
+      reward=5.0 * after[:, 0],
+      termination=after[:, 0] - 2.0,
+    )
 
   def policy(key, observation):
     return (observation[:, 0] < -10).astype(jnp.int32)
@@ -369,11 +416,20 @@ def test_acting_alone_is_dqn_and_leaves_the_model():
   chex.assert_trees_all_equal(first.params['model'], state.params['model'])
 
 
-def test_random_actions_are_uniform():
-  agent = _agent()
-  act = functools.partial(agent.trainer.loss._act, (), jnp.float32(1.0))
-  share = np.bincount(act(_KEY, jnp.zeros((3000, 2)))) / 3000
-  np.testing.assert_allclose(share, 1 / 3, atol=0.05)
+@pytest.mark.parametrize(
+  ('mask', 'expected'),
+  [
+    ((), (1 / 3, 1 / 3, 1 / 3)),
+    ((1, 0, 1), (1 / 2, 0, 1 / 2)),
+    # The model may predict that nothing is legal.
+    ((0, 0, 0), (1 / 3, 1 / 3, 1 / 3)),
+  ],
+)
+def test_random_actions_are_uniform(mask, expected):
+  loss = _agent(masked=bool(mask)).trainer.loss
+  state = jnp.tile(jnp.float32([0, 0, *mask]), (3000, 1))
+  share = np.bincount(loss._act((), jnp.float32(1.0), _KEY, state)) / 3000
+  np.testing.assert_allclose(share, expected, atol=0.05)
 
 
 def test_without_imagined_transitions_it_is_dqn_to_the_bit():
@@ -420,6 +476,14 @@ def test_without_imagined_transitions_it_is_dqn_to_the_bit():
     (
       {},
       {'observation': {'a': _ENV_SPEC.observation}},
+      'not one vector of floats',
+    ),
+    (
+      {},
+      {
+        'observation': {'a': _MASK, **_MASKED_SPEC.observation},
+        'action_mask': 'mask',
+      },
       'not one vector of floats',
     ),
   ],

@@ -4,6 +4,7 @@ import pytest
 
 from seedrl_jax.configs import (
   dqn_cartpole,
+  dyna_q_cartpole,
   ppo_cartpole,
   pqn_cartpole,
   r2d2_cartpole,
@@ -20,6 +21,7 @@ _AGENTS = {
   'ppo': (ppo_cartpole.get_config, {'epochs': 2, 'minibatches': 2}),
   'r2d2': (r2d2_cartpole.get_config, {**_REPLAY, 'burn_in': 2}),
   'dqn': (dqn_cartpole.get_config, {**_REPLAY, 'unroll_length': 1}),
+  'dyna_q': (dyna_q_cartpole.get_config, {**_REPLAY, 'unroll_length': 1}),
   'pqn': (pqn_cartpole.get_config, {'epochs': 2, 'minibatches': 2}),
 }
 

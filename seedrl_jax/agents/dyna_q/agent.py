@@ -13,11 +13,13 @@ import jax.numpy as jnp
 import ml_collections
 
 from seedrl_jax import types
-from seedrl_jax.agents import base, sgd
+from seedrl_jax.agents import base, exploration, sgd
 from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.dyna_q import loss as loss_lib
 from seedrl_jax.agents.dyna_q import model as model_lib
+from seedrl_jax.agents.dyna_q import states
 from seedrl_jax.agents.r2d2 import agent as r2d2
+from seedrl_jax.networks import network as network_lib
 
 
 def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
@@ -30,7 +32,9 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
   if not config.planning.ratio:
     return q_agent
   model = model_lib.Model(
-    ml_collections.FrozenConfigDict(config.model), env_spec.action.num_values
+    ml_collections.FrozenConfigDict(config.model),
+    env_spec.action.num_values,
+    states.mask_size(env_spec),
   )
   # Imagined transitions come one by one, so that their targets have one step.
   single = config.copy_and_resolve_references()
@@ -43,9 +47,10 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
   )
 
   def init(key: jax.Array) -> sgd.TrainState:
-    observation = jnp.zeros((1, *env_spec.observation.shape))
+    observation = network_lib.dummy_inputs(env_spec).observation
+    state = states.from_observation(env_spec, observation)[0]
     variables = model.init(
-      jax.random.fold_in(key, 1), observation, jnp.zeros((1,), jnp.int32)
+      jax.random.fold_in(key, 1), state, jnp.zeros((1,), jnp.int32)
     )
     # The values begin as they do without a model.
     q = q_agent.init(key).params
@@ -65,18 +70,13 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
 
 def _check(config: types.Config, env_spec: types.EnvSpec) -> None:
   """Raises ValueError for unsupported settings."""
-  if key := env_spec.stream.action_mask:
-    raise ValueError(
-      f'--config.agent=dyna_q: its model cannot predict the action mask {key} '
-      f'of {env_spec.env_id}; drop it (--config.env.drop_observations={key}), '
-      'or take r2d2.'
-    )
-  spec = env_spec.observation
-  is_vector = types.is_spec(spec) and len(spec.shape) == 1
-  if not (is_vector and jnp.issubdtype(spec.dtype, jnp.floating)):
+  specs = list(states.vector_specs(env_spec).values())
+  is_vector = [types.is_spec(x) and len(x.shape) == 1 for x in specs] == [True]
+  if not (is_vector and jnp.issubdtype(specs[0].dtype, jnp.floating)):
     raise ValueError(
       f'--config.agent=dyna_q: an observation of {env_spec.env_id} is not one '
-      'vector of floats, which is all that its model can predict; take r2d2.'
+      'vector of floats (and an action mask), which is all that its model can '
+      'predict; take r2d2.'
     )
   fixed = {
     'unroll_length': 1,
@@ -119,6 +119,8 @@ class Loss:
   ) -> tuple[jax.Array, sgd.LossOutput]:
     """See `sgd.LossFn`; parameters have the parts 'q' and 'model'."""
     planning, steps = self.config.planning, batch.unroll.steps
+    state = states.from_observation(self.env_spec, steps.observation)
+    steps = steps._replace(observation=state)
     q, target_q = params['q'], target_params['q']
     q_loss, output = self.q_agent.trainer.loss(
       q, target_q, batch, key, progress
@@ -138,7 +140,7 @@ class Loss:
       return q_loss, output._replace(metrics=metrics)
     policy = functools.partial(self._act, fixed['q'], progress)
     imagined_steps = self._imagine(
-      predict, policy, batch, output.priorities, key, progress
+      predict, policy, steps, output.priorities, key, progress
     )
     imagined, imagined_metrics = self._imagined_loss(
       q, target_q, imagined_steps, batch.weight.size
@@ -157,13 +159,13 @@ class Loss:
     self,
     predict: model_lib.PredictFn,
     policy: loss_lib.PolicyFn,
-    batch: types.Batch,
+    steps: types.Steps,
     td_errors: jax.Array,
     key: jax.Array,
     progress: jax.Array,
   ) -> types.Steps:
     """Returns imagined transitions `[2, N]`; `td_errors` are absolute."""
-    planning, steps = self.config.planning, batch.unroll.steps
+    planning = self.config.planning
     valid = transitions_lib.from_steps(steps, discount=1.0).valid[0]
     start_key, key = jax.random.split(key)
     if planning.start_states == 'uniform':
@@ -173,7 +175,7 @@ class Loss:
     is_planning = (
       progress * self.config.total_env_frames >= planning.start_frames
     )
-    return loss_lib.imagine(
+    imagined = loss_lib.imagine(
       predict,
       policy,
       steps.observation[0][starts],
@@ -181,19 +183,21 @@ class Loss:
       key,
       planning.rollout_length,
     )
+    observation = states.to_observation(self.env_spec, imagined.observation)
+    return imagined._replace(observation=observation)
 
   def _act(
     self,
     q: base.Params,
     progress: jax.Array,
     key: jax.Array,
-    observation: jax.Array,
+    state: jax.Array,
   ) -> jax.Array:
-    """Chooses the actions of rollouts, `[N]`."""
-    count = len(observation)
+    """Chooses legal actions of rollouts, `[N]`."""
+    count = len(state)
     if self.config.planning.actions == 'random':
-      num_actions = self.env_spec.action.num_values
-      return jax.random.randint(key, (count,), 0, num_actions)
+      return exploration.uniform(key, states.legal(self.env_spec, state))
+    observation = states.to_observation(self.env_spec, state)
     none = jnp.zeros((count,))
     output, _ = self.q_agent.act(
       self.q_agent.acting_params(

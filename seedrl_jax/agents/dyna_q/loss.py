@@ -1,4 +1,7 @@
-"""The model's loss, its errors, and the transitions that it imagines."""
+"""The model's loss, its errors, and the transitions that it imagines.
+
+Here the observations of steps are states, `[..., F + P]`.
+"""
 
 from collections.abc import Callable
 
@@ -12,7 +15,7 @@ from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.dyna_q import model as model_lib
 from seedrl_jax.agents.r2d2 import agent as r2d2
 
-# Maps a key and observations `[N, F]` to actions, int32 `[N]`.
+# Maps a key and states `[N, F + P]` to actions, int32 `[N]`.
 PolicyFn = Callable[[jax.Array, jax.Array], jax.Array]
 
 
@@ -25,8 +28,9 @@ def model_loss(
   """Computes the model's loss on the first transition of each sequence.
 
   The sum of the observation's mean squared error, the reward's squared error
-  and the termination's cross-entropy. A truncated episode does not terminate.
-  Linear in equal pieces of the batch.
+  and the cross-entropies of the termination and of the action mask, a mean over
+  actions. A truncated episode does not terminate. A mask at termination means
+  nothing. Linear in equal pieces of the batch.
 
   Args:
     config: `config.model`.
@@ -49,6 +53,11 @@ def model_loss(
       predicted.termination, 1.0 - discount
     ),
   }
+  if size := predicted.mask.shape[-1]:
+    errors = optax.sigmoid_binary_cross_entropy(
+      predicted.mask, first.observation[1][:, -size:]
+    )
+    parts['mask'] = discount * jnp.mean(errors, axis=-1)
   total = sum(jnp.where(valid, x, 0.0) for x in parts.values())
   metrics = {
     f'model_{name}': transitions_lib.mean_of_valid(x, valid)
@@ -57,9 +66,12 @@ def model_loss(
   return jnp.mean(weight * total), metrics
 
 
-def _distance(x: jax.Array, y: jax.Array) -> jax.Array:
-  """Returns the mean squared difference of vectors `[N, F]`, `[N]`."""
-  return jnp.mean(jnp.square(x - y), axis=-1)
+def _distance(x: jax.Array, state: jax.Array) -> jax.Array:
+  """Returns the mean squared error `[N]` of vectors `[N, F]`.
+
+  `state`, `[N, F + P]`, has the true ones.
+  """
+  return jnp.mean(jnp.square(x - state[:, : x.shape[-1]]), axis=-1)
 
 
 def rollout_error(
@@ -71,14 +83,15 @@ def rollout_error(
   `[T + 1, B]` that stay in one episode.
   """
 
-  def step(observation: jax.Array, action: jax.Array) -> tuple[jax.Array, None]:
-    return predict(observation, action).observation, None
+  def step(state: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+    predicted = predict(state, action)
+    return predicted.state(), predicted.observation
 
-  last, _ = jax.lax.scan(
+  _, predicted = jax.lax.scan(
     step, steps.observation[0], steps.agent_output.action[:-1]
   )
   valid = transitions_lib.from_steps(steps, discount=1.0).valid.all(axis=0)
-  error = _distance(last, steps.observation[-1])
+  error = _distance(predicted[-1], steps.observation[-1])
   return transitions_lib.mean_of_valid(error, valid)
 
 
@@ -100,7 +113,7 @@ def draw_starts(
 def imagine(
   predict: model_lib.PredictFn,
   policy: PolicyFn,
-  observation: jax.Array,
+  state: jax.Array,
   valid: jax.Array,
   key: jax.Array,
   length: int,
@@ -111,7 +124,7 @@ def imagine(
   What would come after that leads to FIRST: it is no transition.
 
   Args:
-    observation: float32 `[S, F]`, to start from.
+    state: float32 `[S, F + P]`, to start from.
     valid: bool `[S]`; False for no rollout.
     length: k, at least 1.
 
@@ -124,10 +137,11 @@ def imagine(
   ) -> tuple[tuple[jax.Array, jax.Array], tuple[types.Steps, types.Steps]]:
     before, alive = carry
     action = policy(key, before)
-    after, reward, termination = predict(before, action)
+    predicted = predict(before, action)
+    reward = predicted.reward
     # What nobody looks at must stay finite.
-    after = jnp.where(alive[:, None], after, before)
-    ends = termination >= 0.0
+    after = jnp.where(alive[:, None], predicted.state(), before)
+    ends = predicted.termination >= 0.0
     kind = jnp.where(ends, types.StepType.LAST, types.StepType.MID)
     acts = types.Steps(
       observation=before,
@@ -149,7 +163,7 @@ def imagine(
     return (after, alive & ~ends), (acts, follows)
 
   keys = jax.random.split(key, length)
-  _, pairs = jax.lax.scan(step, (observation, valid), keys)
+  _, pairs = jax.lax.scan(step, (state, valid), keys)
   return jax.tree.map(
     lambda *x: jnp.stack([y.reshape((-1, *y.shape[2:])) for y in x]), *pairs
   )

@@ -16,31 +16,37 @@ class Prediction(NamedTuple):
   """What N actions lead to."""
 
   observation: jax.Array  # float32 [N, F]
+  mask: jax.Array  # float32 [N, P], logits of each value's being legal
   reward: jax.Array  # float32 [N]
   termination: jax.Array  # float32 [N], logit of its probability
 
+  def state(self) -> jax.Array:
+    """Returns the next states `[N, F + P]`; legal is what is likely to be."""
+    return jnp.concatenate([self.observation, self.mask >= 0.0], axis=-1)
 
-# Maps observations `[N, F]` and actions `[N]` to what they lead to.
+
+# Maps states `[N, F + P]` and actions `[N]` to what they lead to.
 PredictFn = Callable[[jax.Array, jax.Array], Prediction]
 
 
 class Model(nn.Module):
-  """An MLP on observation and action, with a head for each prediction."""
+  """An MLP on state and action, with a head for each prediction."""
 
   config: ml_collections.FrozenConfigDict  # config.model
   num_actions: int
+  mask_size: int = 0  # P
 
   @nn.compact
-  def __call__(self, observation: jax.Array, action: jax.Array) -> Prediction:
-    """Maps float `[N, F]` and int32 `[N]` to a `Prediction`."""
-    chex.assert_rank([observation, action], [2, 1])
+  def __call__(self, state: jax.Array, action: jax.Array) -> Prediction:
+    """Maps float `[N, F + P]` and int32 `[N]` to a `Prediction`."""
+    chex.assert_rank([state, action], [2, 1])
     config = self.config
-    state = nn.Dense(config.observation_size, name='observation')(observation)
+    features = nn.Dense(config.observation_size, name='observation')(state)
     # Without ReLU: a single unit could be 0 for all actions.
     code = nn.Dense(config.action_size, name='action')(
       jax.nn.one_hot(action, self.num_actions)
     )
-    x = jnp.concatenate([nn.relu(state), code], axis=-1)
+    x = jnp.concatenate([nn.relu(features), code], axis=-1)
     x = torsos.MLP(config.hidden_sizes, name='hidden')(x)
 
     def head(name: str, size: int) -> jax.Array:
@@ -48,9 +54,11 @@ class Model(nn.Module):
       init = nn.initializers.orthogonal(0.01)
       return nn.Dense(size, kernel_init=init, name=name)(x)
 
+    size = state.shape[-1] - self.mask_size
     return Prediction(
       # Most numbers of an observation change little.
-      observation + head('change', observation.shape[-1]),
-      head('reward', 1)[:, 0],
-      head('termination', 1)[:, 0],
+      observation=state[:, :size] + head('change', size),
+      mask=head('mask', self.mask_size) if self.mask_size else state[:, size:],
+      reward=head('reward', 1)[:, 0],
+      termination=head('termination', 1)[:, 0],
     )
