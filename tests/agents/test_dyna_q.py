@@ -486,6 +486,7 @@ def test_without_imagined_transitions_it_is_dqn_to_the_bit():
       },
       'not one vector of floats',
     ),
+    ({}, {'tasks': ('a', 'b')}, r'--config\.env\.tasks apart; .*take r2d2'),
   ],
 )
 def test_says_what_it_cannot_do(changes, env, words):

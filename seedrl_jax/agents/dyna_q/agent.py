@@ -70,6 +70,11 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
 
 def _check(config: types.Config, env_spec: types.EnvSpec) -> None:
   """Raises ValueError for unsupported settings."""
+  if env_spec.stream.tasks:
+    raise ValueError(
+      '--config.agent=dyna_q: its model cannot tell the tasks of '
+      '--config.env.tasks apart; give one --config.env.id, or take r2d2.'
+    )
   specs = list(states.vector_specs(env_spec).values())
   is_vector = [types.is_spec(x) and len(x.shape) == 1 for x in specs] == [True]
   if not (is_vector and jnp.issubdtype(specs[0].dtype, jnp.floating)):
