@@ -1,7 +1,9 @@
 """Runs in environments that fail at an illegal action."""
 
+import numpy as np
 import pytest
 
+from seedrl_jax import types
 from seedrl_jax.configs import (
   dqn_cartpole,
   dyna_q_cartpole,
@@ -14,6 +16,7 @@ from seedrl_jax.evaluation import scoring
 from seedrl_jax.runtime import progress, workdir
 from tests import runs
 from tests.actors import threads
+from tests.demonstrations import recording_runs
 
 _REPLAY = {'replay__min_size': 64, 'replay__samples_per_insert': 0.5}
 _AGENTS = {
@@ -94,3 +97,49 @@ def test_a_step_without_a_legal_choice_ends_the_run(factory, tmp_path):
     Exception, match=r'Environment \d+ of .* gave an action m'
   ):
     run.train()
+
+
+def policy(env_spec, seed):
+  """A policy of demonstrations: the last legal action."""
+  del env_spec, seed
+  return lambda output: (
+    3 - np.argmax(output.observation['action_mask'][:, ::-1], axis=-1)
+  )
+
+
+@pytest.mark.parametrize(
+  ('name', 'factory', 'teacher'),
+  [
+    ('r2d2', 'make', 'policy'),
+    ('dyna_q', 'make_on_device', 'policy'),
+    ('r2d2', 'make', 'same network'),
+    ('r2d2', 'make_on_device', 'other network'),
+  ],
+)
+def test_demonstrations_have_masks(name, factory, teacher, tmp_path):
+  config = _config(name, factory, 2000)
+  options = {'episodes': 8, 'num_envs': 2}
+  if teacher == 'policy':
+    options['policy'] = f'{__name__}:policy'
+  else:
+    runs.Run(config, tmp_path / 'teacher').train()
+    options['teacher_workdir'] = tmp_path / 'teacher'
+    options['allowed'] = (f'--allow_factory=tests.envs.masked:{factory}',)
+  if teacher == 'other network':
+    config.network.use_action_mask = True
+  recording_runs.record(config, tmp_path / 'demos', **options)
+  unroll, _ = recording_runs.read(tmp_path / 'demos', config)
+  mask = unroll.steps.observation['action_mask']
+  action = unroll.steps.agent_output.action
+  legal = np.take_along_axis(mask, action[..., None], -1)[..., 0] != 0
+  assert legal[unroll.steps.step_type != types.StepType.LAST].all()
+  assert 0 < mask.mean() < 1
+  if teacher == 'policy':
+    np.testing.assert_array_equal(
+      action, 3 - np.argmax(mask[..., ::-1] != 0, axis=-1)
+    )
+  config.demonstrations.path = str(tmp_path / 'demos')
+  config.demonstrations.fraction = 0.25
+  _check(config, tmp_path / 'run')
+  last = runs.rows(tmp_path / 'run')[-1]
+  assert float(last['demonstrations/sampled_unrolls']) > 0
