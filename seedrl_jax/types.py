@@ -80,8 +80,16 @@ class ActionSpec(NamedTuple):
 
   @property
   def sizes(self) -> tuple[int, ...]:
-    """The number of values of each choice, in C order, if discrete."""
-    return tuple(int(high) + 1 for high in self.maximum)
+    """The number of values of each discrete choice, of all parts in order."""
+    return tuple(int(self.maximum[i]) + 1 for i in self.choices)
+
+  @property
+  def choices(self) -> list[int]:
+    """The indices of the discrete choices among the numbers, in C order."""
+    is_choice = [
+      part.is_discrete for part in self.parts or (self,) for _ in part.minimum
+    ]
+    return np.flatnonzero(is_choice).tolist()
 
   def split(self, actions: Array) -> list[tuple['ActionSpec', Array]]:
     """Splits actions `[..., N]`; returns the specs and numbers of all parts."""

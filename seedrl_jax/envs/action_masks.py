@@ -1,7 +1,7 @@
 """Action masks of environments: which arrays are masks, and what they allow.
 
-A mask has a number for each value of each choice, in C order. What is not 0 is
-legal. Arrays may be NumPy's or JAX's.
+A mask has a number for each value of each discrete choice, in C order. What is
+not 0 is legal. Arrays may be NumPy's or JAX's.
 """
 
 import functools
@@ -61,7 +61,7 @@ def with_mask(config: types.Config, spec: types.StreamSpec) -> types.StreamSpec:
 
 def _fault(action: types.ActionSpec, array: types.Nest) -> str:
   """Returns why an array cannot be the mask; '' if it can."""
-  if not action.is_discrete:
+  if not action.choices:
     return 'cannot mask actions that are continuous'
   if not types.is_spec(array) or array.dtype.kind not in 'biu':
     return 'is not an array of booleans or integers'
@@ -70,7 +70,7 @@ def _fault(action: types.ActionSpec, array: types.Nest) -> str:
     return ''
   return (
     f'has the shape {array.shape}, but a mask has {size} numbers here, one for '
-    'each value of each choice'
+    'each value of each discrete choice'
   )
 
 
@@ -109,8 +109,8 @@ def is_legal(
   A choice without a legal value may be anything.
   """
   legal = np.ones(len(action), bool)
-  choices = _choices(spec, observation)
-  for x, value in zip(choices, action.reshape(len(action), -1).T, strict=True):
+  rows = action.reshape(len(action), -1)[:, spec.action.choices].astype(int)
+  for x, value in zip(_choices(spec, observation), rows.T, strict=True):
     legal &= x[np.arange(len(x)), value] | ~x.any(axis=-1)
   return legal
 
@@ -119,9 +119,11 @@ def sample(
   spec: types.StreamSpec, rng: np.random.Generator, observation: types.Nest
 ) -> np.ndarray:
   """Returns uniformly random legal actions `[B, ...]`."""
+  legal = _choices(spec, observation)
   values = [
     np.argmax(rng.random(x.shape) * (x | ~x.any(axis=-1, keepdims=True)), -1)
-    for x in _choices(spec, observation)
+    for x in legal
   ]
-  action = np.stack(values, axis=-1).astype(spec.action.dtype)
-  return action.reshape(len(action), *spec.action.shape)
+  action = spec.action.sample(rng, len(values[0]))
+  action.reshape(len(action), -1)[:, spec.action.choices] = np.stack(values, -1)
+  return action

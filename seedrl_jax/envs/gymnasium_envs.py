@@ -201,7 +201,7 @@ class InfoMask(gymnasium.Wrapper):
     action = specs.action_spec(
       env.action_space, f'--config.env.action_mask={key}'
     )
-    self._size = sum(action.sizes) if action.is_discrete else 1
+    self._size = sum(action.sizes) or 1
     space = env.observation_space
     self._is_dict = isinstance(space, spaces.Dict)
     parts: dict[str, Any] = {'observation': space}

@@ -1,11 +1,12 @@
 """Distributions of actions, as functions of a network's outputs.
 
-Parameters are float32 `[..., P]`, with P `num_params`; actions are
-`[..., *shape]`; log-probabilities and entropies, in nats, are float32 `[...]`.
-`max_entropy` is that of the uniform policy, or 0 unless actions are discrete.
-The last `num_deviations` parameters are logarithms of deviations. `kl(p, q)` is
-KL(p, q) of two policies, float32 `[...]`. rlax's distributions are deprecated,
-and distrax imports TensorFlow Probability.
+Parameters are float32 `[..., P]`, with P `num_params`; `is_logit`, bool `[P]`,
+says which are logits of discrete choices. Actions are `[..., *shape]`;
+log-probabilities and entropies, in nats, are float32 `[...]`. `max_entropy` is
+that of the uniform policy, or 0 unless actions are discrete. The last
+`num_deviations` parameters are logarithms of deviations. `kl(p, q)` is KL(p, q)
+of two policies, float32 `[...]`. rlax's distributions are deprecated, and
+distrax imports TensorFlow Probability.
 """
 
 import dataclasses
@@ -64,6 +65,10 @@ class Categorical:
     return sum(self.sizes)
 
   @property
+  def is_logit(self) -> np.ndarray:
+    return np.ones(self.num_params, bool)
+
+  @property
   def max_entropy(self) -> float:
     return float(np.log(self.sizes).sum())
 
@@ -119,6 +124,10 @@ class _Scaled:
   @property
   def num_params(self) -> int:
     return 2 * len(self.action.minimum)
+
+  @property
+  def is_logit(self) -> np.ndarray:
+    return np.zeros(self.num_params, bool)
 
   def _scale(self, numbers: jax.Array) -> jax.Array:
     """Maps numbers `[..., P / 2]` to actions."""
@@ -235,6 +244,11 @@ class Hybrid:
   @property
   def num_deviations(self) -> int:
     return sum(part.num_deviations for part in self.parts)
+
+  @property
+  def is_logit(self) -> np.ndarray:
+    rows = [x.is_logit[: x.num_params - x.num_deviations] for x in self.parts]
+    return np.concatenate([*rows, np.zeros(self.num_deviations, bool)])
 
   def _params(self, params: jax.Array) -> list[jax.Array]:
     """Returns the parameters of each part."""

@@ -149,7 +149,10 @@ class ActorCritic(nn.Module):
     num_tasks = max(1, self.network.num_tasks)
     baseline_head = BaselineHead(self.popart, num_tasks, name='baseline')
     baseline = baseline_head(baseline_features, self.network.task(inputs))
-    policy = action_masks.apply(head(features), self.network.legal(inputs))
+    legal = self.network.legal(inputs)
+    if legal is not None:
+      legal = action_masks.among_params(legal, self.distribution.is_logit)
+    policy = action_masks.apply(head(features), legal)
     return ActorCriticOutput(policy, baseline), core
 
 

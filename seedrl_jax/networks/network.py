@@ -209,7 +209,7 @@ def _code(
   if spec.is_discrete:
     # Discrete actions begin at 0. The one-hot code of -1, no action, is zero.
     depth = int(np.max(spec.maximum)) + 1
-    choice = jnp.where(first, -1, action)
+    choice = jnp.where(first, -1, action).astype(jnp.int32)
     return jax.nn.one_hot(choice, depth).reshape((*first.shape[:-1], -1))
   middle, half = distributions.scale(spec)
   return jnp.where(first, 0.0, (action - middle) / half)

@@ -251,6 +251,8 @@ def _env_spec(action, shape):
 
 
 _SEVERAL = types.ActionSpec((2,), np.dtype(np.int32), (0, 0), (3, 3))
+_BOX = types.ActionSpec((1,), np.dtype(np.float32), (-1.0,), (1.0,))
+_HYBRID = types.hybrid([types.discrete(4), _BOX, _SEVERAL])
 
 
 @pytest.mark.parametrize(
@@ -258,6 +260,7 @@ _SEVERAL = types.ActionSpec((2,), np.dtype(np.int32), (0, 0), (3, 3))
   [
     *((name, types.discrete(4), (4,)) for name in _MAKE),
     *((name, _SEVERAL, (2, 4)) for name in ('vtrace', 'ppo')),
+    *((name, _HYBRID, (3, 4)) for name in ('vtrace', 'ppo')),
   ],
 )
 def test_no_agent_acts_illegally(name, action, shape):
@@ -277,7 +280,7 @@ def test_no_agent_acts_illegally(name, action, shape):
       'x': rng.normal(size=(size, 2)).astype(np.float32),
     },
     reward=np.zeros(size, np.float32),
-    previous_action=np.zeros((size, *action.shape), np.int32),
+    previous_action=np.zeros((size, *action.shape), action.dtype),
     first=np.zeros(size, bool),
   )
   output, _ = jax.jit(agent.act)(
@@ -288,6 +291,7 @@ def test_no_agent_acts_illegally(name, action, shape):
     np.arange(size) % 3,
   )
   chosen = np.asarray(output.action).reshape(size, -1)
+  chosen = chosen[:, action.choices].astype(int)
   assert ((chosen >= 0) & (chosen < 4)).all()
   flat = mask.reshape(size, -1, 4)
   legal = np.take_along_axis(flat, chosen[..., None], -1)[..., 0]
@@ -295,6 +299,15 @@ def test_no_agent_acts_illegally(name, action, shape):
   assert (legal[used] != 0).all()
   # All that is legal is tried.
   assert set(chosen[:, -1]) == {0, 1, 2, 3}
+
+
+def test_masks_leave_continuous_parts_alone():
+  parts = [types.discrete(2), _BOX, types.discrete(3)]
+  distribution = distributions.make(types.hybrid(parts))
+  legal = jnp.array([[True, False, True, False, True]])
+  among = action_masks.among_params(legal, distribution.is_logit)
+  # Two logits, a mean, three logits and a deviation.
+  np.testing.assert_array_equal(among, [[1, 0, 1, 1, 0, 1, 1]])
 
 
 @pytest.mark.parametrize('name', ['vtrace', 'ppo'])

@@ -26,6 +26,7 @@ class Masked(gymnasium.Env):
   Args:
     place: of the mask: 'observation', 'info', or 'none'.
     several: whether actions are three choices.
+    hybrid: whether actions have continuous numbers, too.
     stuck_after: step from which nothing is legal.
     size: of the mask; 0 for the right one.
   """
@@ -34,12 +35,20 @@ class Masked(gymnasium.Env):
     self,
     place: str = 'observation',
     several: bool = False,
+    hybrid: bool = False,
     stuck_after: int = 1 << 30,
     size: int = 0,
   ) -> None:
     self.action_space = (
       spaces.MultiDiscrete([4, 4, 4]) if several else spaces.Discrete(4)
     )
+    if hybrid:
+      number = spaces.Box(-1.0, 1.0, (2,), np.float32)
+      self.action_space = spaces.Dict({
+        'aim': number,
+        'choice': self.action_space,
+        'power': number,
+      })
     self._shape = (3, 4) if several else (size or 4,)
     box = spaces.Box(-9.0, 9.0, (2,), np.float32)
     self.observation_space = box
@@ -67,6 +76,8 @@ class Masked(gymnasium.Env):
     return self._observe(False)
 
   def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    if isinstance(action, dict):
+      action = action['choice']
     legal = np.take_along_axis(
       self._mask.reshape(-1, 4), np.reshape(action, (-1, 1)), -1
     )

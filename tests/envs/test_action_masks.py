@@ -1,5 +1,6 @@
 """Tests which masks are found, and what environments may do with them."""
 
+import itertools
 import logging
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.envs import streams
 _ONE = types.discrete(4)
 _TWO = types.ActionSpec((2,), np.dtype(np.int32), (0, 0), (3, 9))
 _BOX = types.ActionSpec((1,), np.dtype(np.float32), (-1.0,), (1.0,))
+_HYBRID = types.hybrid([_ONE, _BOX, _TWO])
 
 
 def _section(name='make', mask='auto', **kwargs):
@@ -57,10 +59,12 @@ def _play(section, steps=60, num_envs=3):
     ('auto', 'legal_action_mask', (4,), _ONE, np.int8, ''),
     ('auto', 'action_mask', (14,), _TWO, np.uint8, ''),
     ('auto', 'action_mask', (2, 7), _TWO, np.int32, ''),
+    ('auto', 'action_mask', (18,), _HYBRID, bool, ''),
     ('m', 'm', (2, 2), _ONE, bool, ''),
     ('auto', 'm', (4,), _ONE, bool, None),
     ('', 'action_mask', (4,), _ONE, bool, None),
     ('auto', 'action_mask', (4, 10), _TWO, bool, r'\(4, 10\).* 14 numbers'),
+    ('auto', 'action_mask', (14,), _HYBRID, bool, r'\(14,\).* 18 numbers'),
     ('auto', 'action_mask', (4,), _ONE, np.float32, 'booleans or integers'),
     ('auto', 'action_mask', (1,), _BOX, bool, 'continuous'),
     ('m', 'm', (4, 10), _TWO, bool, r'\(4, 10\).* 14 numbers'),
@@ -95,13 +99,21 @@ def test_which_masks_are_found(
   assert env_specs.from_json(saved).stream == spec
 
 
-@pytest.mark.parametrize('several', [False, True])
 @pytest.mark.parametrize(
-  'place', ['observation', 'info', 'processes', 'device']
+  ('place', 'several', 'hybrid'),
+  [
+    *itertools.product(
+      ['observation', 'info', 'processes', 'device'], [False, True], [False]
+    ),
+    ('observation', True, True),
+    ('info', False, True),
+  ],
 )
-def test_streams_have_masks(place, several):
+def test_streams_have_masks(place, several, hybrid):
   where = 'info' if place == 'processes' else place
-  section = _section(several=several, place=where, mask='action_mask')
+  section = _section(
+    several=several, hybrid=hybrid, place=where, mask='action_mask'
+  )
   section.processes = int(place == 'processes')
   if place == 'device':
     section = _section('make_on_device', several=several)
@@ -175,6 +187,8 @@ def test_env_check_acts_legally():
   config.env = _section('make')
   report = env_check.check(config, episodes=20)
   assert not report.faults and 'action_mask masks actions' in report.network
+  config.env = _section('make', several=True, hybrid=True)
+  assert not env_check.check(config, episodes=20).faults
   config.env = _section('make', place='info', mask='action_mask')
   assert not env_check.check(config, episodes=20).faults
   config.env = streams.config('Game2048-v1', action_mask='action_mask')

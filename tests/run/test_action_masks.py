@@ -62,10 +62,16 @@ def test_no_illegal_action_in_training(name, factory, tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('name', 'factory'), [('vtrace', 'make'), ('ppo', 'make_on_device')]
+  ('name', 'factory', 'kwargs'),
+  [
+    ('vtrace', 'make', {}),
+    ('vtrace', 'make', {'hybrid': True}),
+    ('ppo', 'make', {'hybrid': True}),
+    ('ppo', 'make_on_device', {}),
+  ],
 )
-def test_several_choices_with_a_mask_of_each(name, factory, tmp_path):
-  config = _config(name, factory, 2000, several=True)
+def test_several_choices_with_a_mask_of_each(name, factory, kwargs, tmp_path):
+  config = _config(name, factory, 2000, several=True, **kwargs)
   config.network.use_action_mask = config.network.use_previous_action = True
   config.network.lstm_size, config.network.frame_stack = 4, 2
   _check(config, tmp_path)
