@@ -44,7 +44,7 @@ _GOOD = toys.steps([0, 1], toys.FIRST)
   [
     (_GOOD[:23], 'A message of 23 bytes has no whole header'),
     (b'X' + _GOOD[1:], 'not of the protocol'),
-    (_GOOD[:4] + b'\x01' + _GOOD[5:], 'of version 1 .* speaks version 5'),
+    (_GOOD[:4] + b'\x01' + _GOOD[5:], 'of version 1 .* speaks version 6'),
     (_GOOD[:6] + b'\x63' + _GOOD[7:], 'no message kind 99'),
   ],
 )

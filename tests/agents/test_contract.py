@@ -299,8 +299,11 @@ def test_training_explores_and_evaluation_takes_the_mode(case):
   state = state._replace(params=parameters.draw(lambda: state.params))
   size = 1000 * (_NUM_ENVS + 2)
   env_id = np.arange(size) % (_NUM_ENVS + 2)
+  observation = np.ones((size, 2), np.float32)
+  if subject.has_tasks:
+    observation = tasks.with_task(observation, np.ones(size, np.int32))
   step = types.AgentInput(
-    observation=np.ones((size, 2), np.float32),
+    observation=observation,
     reward=np.zeros(size, np.float32),
     previous_action=np.zeros(
       (size, *subject.action.shape), subject.action.dtype

@@ -6,6 +6,7 @@ import chex
 import numpy as np
 import pytest
 
+from seedrl_jax.actors import wire
 from seedrl_jax.actors.learner_side import group_lease, remote_stream
 from seedrl_jax.envs import base
 from tests.actors import toys
@@ -133,6 +134,9 @@ def test_episodes_are_reported():
     base.Episode(4, 2.5, 5, 10, True),
   ]
   assert stream.take_episodes() == []
+  lease, ended = stream.join(2), toys.episodes(1)
+  with pytest.raises(wire.WireError, match='of no task of the run'):
+    stream.add_episodes(lease, ended._replace(task=np.int32([1])))
 
 
 @pytest.mark.parametrize('error', [None, OSError('The server is gone.')])
