@@ -97,7 +97,7 @@ def _choose_server(
       raise ValueError(f'--config.replay.backend=reverb: {e}') from e
     if local_inference:
       raise ValueError(f'--config.actors.local_inference=True: {e}') from e
-    logging.warning('Replay: embedded, as Reverb cannot be had here: %s', e)
+    logging.warning('Replay: embedded instead of Reverb: %s', e)
     return None
   logging.info('Replay: a Reverb server of this run, by %s.', python)
   return lambda rules: server_location.OwnServer(

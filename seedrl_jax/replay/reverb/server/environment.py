@@ -59,9 +59,9 @@ def ensure(named: str | None = None) -> str:
       'server on another machine (--config.replay.address).'
     )
   # If this Python is too new, uv finds another or downloads one.
-  subject, base = 'Reverb', _PYTHONS
+  subject, base = '', _PYTHONS
   if named := named or os.environ.get(VARIABLE):
-    subject = f'--reverb_python={named}'
+    subject = f'--reverb_python={named}: '
     base = os.path.abspath(shutil.which(named) or named)
     # A shell has an exit code for what cannot be run.
     probe = ['sh', '-c', '"$0" -I -c "$1"', base, _PROBE]
@@ -97,8 +97,8 @@ def ensure(named: str | None = None) -> str:
     why = f'{folder}.log says why' if status else ' '.join(why.split())
     has_no_python = status == 3 and base == _PYTHONS
     raise (NoReverb if has_no_python else EnvironmentUnavailable)(
-      f"{subject}: the server's environment cannot be built ({why}); name a "
-      'Python that has dm-reverb, or one from 3.9 to 3.11, by --reverb_python, '
-      'or use --config.replay.backend=embedded.'
+      f"{subject}the Reverb server's environment cannot be built ({why}); name "
+      'a Python that has dm-reverb, or one from 3.9 to 3.11, by '
+      '--reverb_python, or use --config.replay.backend=embedded.'
     ) from e
   return f'{folder}/bin/python'

@@ -82,6 +82,9 @@ def test_build_that_fails(tmp_path, monkeypatch, version, step):
   assert isinstance(raised.value, environment.NoReverb) == is_missing
   (log,) = (tmp_path / 'cache').glob('*.log')
   sentence = str(raised.value)
+  assert sentence.startswith(
+    "the Reverb server's environment cannot be built ("
+  )
   assert f'{log}' in sentence and '--reverb_python' in sentence
   assert sentence.endswith('or use --config.replay.backend=embedded.')
   this = os.path.realpath(sys.executable)
@@ -99,7 +102,7 @@ def test_named_interpreters(tmp_path, monkeypatch):
   (tmp_path / 'fail-venv').touch()
   with pytest.raises(environment.EnvironmentUnavailable) as raised:
     environment.ensure('/no/such')
-  assert str(raised.value).startswith('--reverb_python=/no/such: ')
+  assert str(raised.value).startswith('--reverb_python=/no/such: the R')
 
 
 def test_cache_that_cannot_be_written(tmp_path, monkeypatch):
