@@ -1,4 +1,4 @@
-"""Finds the flags with which a run is fastest on this bounds.
+"""Finds the flags with which a run is fastest on this machine.
 
 `seedrl autotune --config=vtrace_cartpole` measures the stages of the
 run. Tries what could matter but leaves learning as it is; each candidate
