@@ -145,5 +145,11 @@ def summary_text(
     f'{report.EVAL_WINDOW}): {_decimal(summary.eval_mean_return, 2)}.\n'
     f'{waits.report()}\n'
     f'Curves: {workdir}/metrics.csv; draw them with\n'
-    f'  seedrl plot --workdir={workdir}'
+    f'  {_program()} plot --workdir={workdir}'
   )
+
+
+def _program() -> str:
+  """Returns the command `seedrl`, with its folder if PATH lacks that."""
+  path = pathlib.Path(sys.executable).with_name('seedrl')
+  return 'seedrl' if shutil.which('seedrl') or not path.exists() else f'{path}'

@@ -41,6 +41,10 @@ _SENTENCES = {
     'The environments wait for actions {:.0%} of the time: more environments, '
     'or more devices to act on, may help.'
   ),
+  'acting': (
+    'The learner waits for acting {:.0%} of the time: more environments, or '
+    'more devices to act on, may help.'
+  ),
 }
 
 
@@ -154,6 +158,9 @@ class Waits:
       return 'store', min(room, data)
     if room > max(data, _BLOCKED):
       return 'learner', room
+    if not self.inference_for_envs and not self.envs_for_actions:
+      # Inference steps the environments itself.
+      return 'acting', data
     if self.inference_for_envs > self.envs_for_actions:
       return 'envs', self.inference_for_envs
     return 'inference', self.envs_for_actions

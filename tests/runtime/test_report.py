@@ -103,8 +103,10 @@ def _waits(**shares):
     (report.Waits(0.12, 0.42, 0.13, 0.71), 'envs', '42%'),
     # Both wait at the store.
     (_waits(inference_for_learner=0.5, learner_for_data=0.69), 'store', '50%'),
+    # Environments on devices.
+    (_waits(inference_for_learner=0.2, learner_for_data=0.7), 'acting', '70%'),
     # Neither waits at the store: without a ratio, acting sets the pace.
-    (_waits(inference_for_learner=0.09), 'inference', '0%'),
+    (_waits(inference_for_learner=0.09), 'acting', '0%'),
   ],
 )
 def test_bottleneck(waits, name, share):
