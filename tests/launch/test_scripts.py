@@ -53,7 +53,7 @@ def _clone(tmp_path: pathlib.Path) -> Clone:
 
 
 def test_scripts_are_sound():
-  """Fails if bash cannot parse one, or if shellcheck, if here, objects."""
+  """Fails if bash cannot parse one, or a linter that is here objects."""
   folder = stand_ins.ROOT / 'launch'
   scripts = [*folder.rglob('*.sh'), folder / 'slurm.sbatch']
   assert len(scripts) > 5
@@ -61,6 +61,9 @@ def test_scripts_are_sound():
     subprocess.run(['bash', '-n', script], check=True)
   if shellcheck := shutil.which('shellcheck'):
     subprocess.run([shellcheck, *scripts], check=True)
+  if actionlint := shutil.which('actionlint'):
+    workflows = stand_ins.ROOT.glob('.github/workflows/*')
+    subprocess.run([actionlint, *workflows], check=True)
 
 
 @pytest.mark.skipif(
