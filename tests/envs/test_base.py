@@ -279,11 +279,11 @@ def test_log_keeps_the_newest(monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setattr(base, '_MOST_BATCHES', 2)
   log = base.EpisodeLog()
   for i in range(3):
-    columns = ([i, i], [1.0, 2.0], [3, 3], [12, 12], [True, False])
+    columns = [[i, i], [1.0, 2.0], [3, 3], [12, 12], [True, False], [2, 0]]
     log.append(base.EndedEpisodes(*map(np.array, columns)))
   assert log.take() == [
-    base.Episode(i, episode_return, 3, 12, episode_return == 1.0)
+    base.Episode(i, value, 3, 12, value == 1.0, 2 * (value == 1.0))
     for i in (1, 2)
-    for episode_return in (1.0, 2.0)
+    for value in (1.0, 2.0)
   ]
   assert log.take() == []
