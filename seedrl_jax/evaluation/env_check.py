@@ -308,7 +308,15 @@ def check(
     seed: of environment and actions.
     make: makes the environment; None: the section `env` of the configuration
       says which, and a thread of its own makes and steps it, as in training.
+
+  Raises:
+    ValueError: if the section has several tasks.
   """
+  if make is None and factory.task_names(config.env):
+    raise ValueError(
+      '--config.env.tasks: names several environments; check one after the '
+      'other with --config.env.id.'
+    )
   checker = _Checker(config, episodes, max_steps)
   if make is not None:
     # It may return an environment of the caller's thread.

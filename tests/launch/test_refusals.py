@@ -37,6 +37,7 @@ _CASES = {
   ],
   'check_env': [
     (['--config.env.num_envs=-1'], '--config.env.num_envs=-1: '),
+    (['--config.env.tasks=a,b'], '--config.env.tasks: names several'),
   ],
   'evaluate': [
     ([], "--workdir is missing; name a run's work directory."),
