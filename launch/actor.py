@@ -61,7 +61,7 @@ _TASK = flags.DEFINE_string(
   'task',
   '',
   'Task of all environments, if the learner has several (env.tasks). Without '
-  'it, they have all tasks alike.',
+  'it, they get the tasks round-robin.',
 )
 _PATIENCE = flags.DEFINE_float(
   'patience',

@@ -17,7 +17,7 @@ def join(
 
   Args:
     envs: of one task each.
-    tasks: int `[n]`, the task of each environment; None: all come alike.
+    tasks: int `[n]`, the task of each environment; None means round-robin.
 
   Raises what `tasks.join_specs` does.
   """

@@ -105,8 +105,8 @@ def task_numbers(
 ) -> np.ndarray | None:
   """Returns the tasks, int32 `[N]`, of environments with run-wide ids `[N]`.
 
-  Those that evaluate, from `num_train` on, have all tasks alike. None if the
-  run has only one task.
+  Evaluation environments, from `num_train` on, get the tasks round-robin. None
+  if the run has only one task.
   """
   count = len(task_names(config))
   if not count:
@@ -140,7 +140,7 @@ def device_env(
   """Returns the environments of an `env` section if they are in JAX.
 
   `tasks`, int `[N]`, are those of all environments, if the section has several;
-  without it all come alike.
+  None means round-robin.
 
   Raises:
     ValueError: if they cannot be made, or do not heed a key that is set.
@@ -277,8 +277,8 @@ def make_stream(
     num_streams: streams that share this process's cores if `config.num_threads`
       is 0; cheap families of EnvPool then get one or two threads.
     rendered: let `LocalStream.render` draw them, if they can be drawn.
-    tasks: int `[num_envs]`, the task of each, if there are several; None: all
-      come alike.
+    tasks: int `[num_envs]`, the task of each, if there are several; None means
+      round-robin.
 
   Raises what `make_spec` does.
   """

@@ -57,7 +57,7 @@ class PlayOptions:
     max_steps: steps of an episode after which it is cut off.
     allowed: flags that allow foreign code; see `trust.check`.
     factory: makes the environments in place of the run's; '' for the run's.
-    task: to play only, of a run of several; '' plays all alike.
+    task: the only one to play, of a run of several; '' means all.
   """
 
   episodes: int = 20

@@ -23,11 +23,11 @@ def _section(names, **values):
   ('weights', 'expected'),
   [((1, 1, 1), [0, 1, 2, 0, 1, 2, 0]), ((2, 1), [0, 1, 0, 0, 1, 0, 0])],
 )
-def test_environments_have_tasks_in_turn(weights, expected):
+def test_environments_get_tasks_round_robin_or_by_weight(weights, expected):
   assert tasks.assign(7, weights).tolist() == expected
 
 
-def test_those_that_evaluate_have_all_tasks_alike():
+def test_evaluation_environments_get_tasks_round_robin():
   section = _section(_GRIDS[:2], task_weights=(3.0, 1.0))
   numbers = factory.task_numbers(section, np.arange(12), num_train=8)
   assert np.bincount(numbers[:8]).tolist() == [6, 2]
