@@ -39,11 +39,15 @@ def _boards(count, **kwargs):
 def test_counters_of_all_workers_are_seen_by_each():
   boards = _boards(2, version=100)
   boards[0].write_figures(_FIGURES)
-  boards[1].write_figures({**_FIGURES, 'env_steps': 30, 'episodes': [(5.0, 7)]})
+  boards[1].write_figures({
+    **_FIGURES,
+    'env_steps': 30,
+    'episodes': [[5.0, 7.0, 1.0]],
+  })
   boards[1].row.updates += 3
   first, second = boards[0].read_figures()
   assert first == _FIGURES | {'episodes': []}
-  assert second == _FIGURES | {'env_steps': 30, 'episodes': [(5.0, 7)]}
+  assert second == _FIGURES | {'env_steps': 30, 'episodes': [[5.0, 7.0, 1.0]]}
   assert isinstance(second['env_steps'], int)
   # An episode is returned once.
   assert boards[0].read_figures()[1]['episodes'] == []
@@ -78,7 +82,7 @@ def test_a_worker_for_the_model_waits_for_those_that_act():
 
 def test_only_the_newest_episodes_are_returned():
   boards = _boards(2)
-  many = [(float(i), i) for i in range(250)]
+  many = [[float(i), float(i), 0.0] for i in range(250)]
   for start in range(0, 250, 50):
     boards[1].write_figures({**_FIGURES, 'episodes': many[start : start + 50]})
   assert boards[0].read_figures()[1]['episodes'] == many[-100:]
