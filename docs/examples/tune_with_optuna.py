@@ -8,11 +8,16 @@ import seedrl_jax
 def objective(trial: optuna.Trial) -> float:
   """Trains once and returns the mean return of the last 100 episodes."""
 
+  step = 0
+
   def on_report(report: seedrl_jax.Report) -> None:
-    if report.mean_return_100 is not None:
-      trial.report(report.mean_return_100, report.env_frames)
-      if trial.should_prune():
-        report.stop()
+    nonlocal step
+    # The pruner compares trials at equal steps, each of 10,000 frames.
+    while step < report.env_frames // 10_000:
+      step += 1
+      trial.report(report.mean_return_100 or 0.0, step)
+    if trial.should_prune():
+      report.stop()
 
   summary = seedrl_jax.train(
     'ppo_cartpole',

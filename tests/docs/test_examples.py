@@ -3,12 +3,15 @@
 import json
 import pathlib
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import types
 
 import pytest
 
+import seedrl_jax
 from tests import runs
 from tests.docs import pages
 
@@ -76,6 +79,24 @@ def test_optuna_searches(tmp_path):
   out = _run(code.replace('n_trials=10', 'n_trials=2'), tmp_path)
   assert re.search("^best: {'rate': .*, 'entropy': .*} [1-9]", out, re.M)
   assert (tmp_path / 'runs/optuna/1/summary.json').exists()
+
+
+def test_optuna_ends_bad_trials(monkeypatch):
+  pytest.importorskip('optuna')
+
+  def train(name, workdir, on_report, **values):
+    number = int(pathlib.Path(workdir).name)
+    summary = types.SimpleNamespace(
+      status='finished', mean_return_100=100 - number, env_frames=5e4 + number
+    )
+    summary.stop = lambda: setattr(summary, 'status', 'stopped')
+    on_report(summary)
+    return summary
+
+  monkeypatch.setattr(seedrl_jax, 'train', train)
+  found = runpy.run_path(str(pages.EXAMPLES / 'tune_with_optuna.py'))
+  states = [trial.state.name for trial in found['study'].trials]
+  assert states == ['COMPLETE'] * 3 + ['PRUNED'] * 7
 
 
 @pytest.mark.parametrize('page', pages.PAGES, ids=str)
