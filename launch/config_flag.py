@@ -211,6 +211,8 @@ def _meant_key(e: flags.UnrecognizedFlagError, config: types.Config) -> str:
   keys_of_runs = dict(settings.leaves(config))
   meant = [key for key in keys_of_runs if key.replace('.', '_') == name]
   meant += [key for key in keys_of_runs if key.rpartition('.')[2] == name]
+  # --env is env.id, and --optimizer is optimizer.name.
+  meant += [x for x in (f'{name}.id', f'{name}.name') if x in keys_of_runs]
   # absl gives the whole argument.
   _, equals, value = str(e.flagvalue or '').partition('=')
   return f'; did you mean --config.{meant[0]}{equals}{value}?' if meant else ''

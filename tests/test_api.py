@@ -169,7 +169,7 @@ print('out:', seedrl_jax.load_policy('b', env=Count).spec.observation.shape)
   # Another process cannot have it, and says where to go on.
   for program in 'train', 'evaluate':
     refusal = runs.refusal(program, f'--workdir={tmp_path}/a')
-    assert 'env.factory=python:Count: was given from Python' in refusal
+    assert 'env.factory=python:Count was given from Python' in refusal
 
 
 def test_errors_speak_python(tmp_path):

@@ -129,8 +129,10 @@ def equal_tasks(
     return None
   names = task_names(config)
   if task not in names:
-    known = ', '.join(names) or 'the run has only one; leave the flag out'
-    raise ValueError(f'--task={task}: there is no such task: {known}.')
+    reason = 'the run has only one task; leave the flag out'
+    if names:
+      reason = f'the tasks of the run are {", ".join(names)}'
+    raise ValueError(f'--task={task}: {reason}.')
   return np.full(num_envs, names.index(task), np.int32)
 
 
@@ -235,13 +237,20 @@ def make_spec(config: types.Config) -> types.StreamSpec:
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
   if names := task_names(config):
-    sections = [tasks_lib.task_config(config, name) for name in names]
-    return tasks_lib.join_specs([make_spec(section) for section in sections])
+    return tasks_lib.join_specs([_task_spec(config, name) for name in names])
   if env := device_env(config):
     return env.spec
   if is_gymnasium(config):
     return specs.joined_spec(gymnasium_envs.describe(config).spec)
   return envpool_stream.make_spec(config)
+
+
+def _task_spec(config: types.Config, name: str) -> types.StreamSpec:
+  try:
+    return make_spec(tasks_lib.task_config(config, name))
+  except ValueError as e:
+    message = str(e).replace('--config.env.id=', '--config.env.tasks: ')
+    raise ValueError(message) from e
 
 
 def make_env_spec(config: types.Config, num_hosts: int = 1) -> types.EnvSpec:

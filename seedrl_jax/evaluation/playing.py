@@ -255,15 +255,14 @@ def load_player(
   observations.check_release(directory, config.network, env_spec)
   agent = agents.load_agent(config, env_spec)
   message = f'{flag}={directory.path} holds no checkpoint'
+  advice = ''
   folder = directory.checkpoints
   if number == 'best':
     folder, number = directory.best, None
-    message = (
-      f'{flag}={directory.path} holds no best checkpoint, which '
-      '--config.checkpoint.keep_best=True keeps,'
-    )
+    message = f'{flag}={directory.path} holds no best checkpoint'
+    advice = '; --config.checkpoint.keep_best=True saves one'
   if not folder.is_dir():
-    raise ValueError(f'{message} yet.')
+    raise ValueError(f'{message} yet{advice}.')
   store = checkpoints.Checkpoints(folder, report=line.say, read_only=True)
   # Only shapes and dtypes matter; a broadcast zero takes no memory.
   template = jax.tree.map(
@@ -274,8 +273,9 @@ def load_player(
   if number is not None:
     message += f' {number}'
     if number not in steps:
-      numbers = ', '.join(map(str, steps)) or 'none'
-      raise ValueError(f'{message}; there are: {numbers}.')
+      best = ['best'] if directory.best.is_dir() else []
+      names = ', '.join([*map(str, steps), *best]) or 'none'
+      raise ValueError(f'{message}; there are: {names}.')
   checkpoint = store.restore(template, 'agent', number)
   if checkpoint is None:
     end = 'that is sound' if steps else 'yet'

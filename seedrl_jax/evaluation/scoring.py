@@ -172,7 +172,7 @@ def play(
     worker = playing.make_worker(player, observed, env_spec, options)
     playing.play(worker, quota, line)
   return Evaluation(
-    env_spec.env_id,
+    options.task or env_spec.env_id,
     player.version,
     options.sample,
     (*quota.episodes, *quota.cut),

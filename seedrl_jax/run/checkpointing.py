@@ -56,8 +56,8 @@ def warm_start(
   except checkpoints.CheckpointMismatch as e:
     differences = str(e).partition('. Use ')[0]
     raise ValueError(
-      f'--init_from={source}: {differences}; take the same agent, network and '
-      'spaces, or start without it.'
+      f'--init_from={source}: {differences}; take the same agent, network, '
+      'normalization and spaces, or start without it.'
     ) from e
   if found is None:
     raise ValueError(

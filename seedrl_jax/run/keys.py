@@ -20,7 +20,8 @@ from seedrl_jax.runtime.writers import base as writers
 _WRITER = each(one_of(*writers.BUILT_IN, or_function=True))
 _WRITERS = Allowed(
   lambda x: _WRITER.admits(x) and 'csv' in x and len({*x}) == len(x),
-  _WRITER.words + ', each once and csv among them, as csv,jsonl',
+  f'give csv and any of {", ".join(x for x in writers.BUILT_IN if x != "csv")} '
+  "and 'module:function', each once, as csv,jsonl",
 )
 
 KEYS: Table = {

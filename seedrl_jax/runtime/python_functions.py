@@ -43,8 +43,9 @@ def find(flag: str, name: str) -> Callable[..., Any]:
   function = _functions.get(name)
   if function is None:
     raise ValueError(
-      f'{flag}: was given from Python, and this process does not have it; go '
-      'on from Python, as seedrl_jax.train(None, workdir, env=…) or '
-      'evaluate(workdir, env=…), or move it to a module.'
+      f'{flag} was given from Python, and this process does not have it; give '
+      'it again, by seedrl_jax.train(None, workdir, env=…) or '
+      'seedrl_jax.evaluate(workdir, env=…), or start a new run with a function '
+      'in a module.'
     )
   return function

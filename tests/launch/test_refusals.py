@@ -97,6 +97,7 @@ _CASES = {
     ),
     (['--seed=3'], "flag 'seed'; did you mean --config.seed=3?"),
     (['--env-id=Pong-v5'], 'did you mean --config.env.id=Pong-v5?'),
+    (['--env=Pong-v5'], 'did you mean --config.env.id=Pong-v5?'),
     (
       ['--learning_rate=1e-3'],
       'did you mean --config.optimizer.learning_rate=1e-3?',

@@ -62,6 +62,7 @@ def test_actors_bring_a_task_and_evaluation_has_all(tmp_path):
   options = scoring.EvaluationOptions(2, max_steps=30, task=_GRIDS[1])
   evaluation = scoring.evaluate(tmp_path, options, line)
   assert [e.task for e in evaluation.episodes] == [1, 1]
+  assert evaluation.env_id == _GRIDS[1]
   for options, sentence in (
     (scoring.EvaluationOptions(2), '--episodes=2: give at least 3'),
     (scoring.EvaluationOptions(task='x'), '--task=x: .*MiniGrid-LavaGapS5'),

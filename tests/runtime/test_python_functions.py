@@ -30,5 +30,5 @@ def test_names_what_a_module_has_and_keeps_the_rest(function, name):
 
 
 def test_another_process_lacks_it():
-  with pytest.raises(ValueError, match='--flag: was given from Python, and th'):
+  with pytest.raises(ValueError, match='--flag was given from Python, and th'):
     settings.load_function('--flag', 'python:other')

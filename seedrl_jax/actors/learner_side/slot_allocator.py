@@ -115,8 +115,9 @@ class SlotAllocator:
           return index, lease
     raise StreamRefused(
       _Code.RESOURCE_EXHAUSTED,
-      f'There is no room for {num_envs} more environments: '
-      '--config.actors.max_envs are there.',
+      f'There is no room for {num_envs} more environments: other actors have '
+      'those of --config.actors.max_envs; start the learner with more, or '
+      'fewer actors.',
     )
 
   def _welcome(
