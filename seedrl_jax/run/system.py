@@ -259,6 +259,9 @@ class System:
       others.append(str(e))
     # After all is saved, as an environment may hang.
     group.run('environments', self.parts.close_streams)
+    if self._coordinator.lost:
+      # An update that waits for a host that is gone says nothing more.
+      stuck = []
     # The first failure comes last, where a user looks.
     if failed := [*stuck, *others, *_failure_text(group.failure)]:
       raise RunFailed('\n'.join(failed)) from self._training.exit_error
