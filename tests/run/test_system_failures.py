@@ -234,13 +234,13 @@ def test_a_start_that_fails_closes_all_and_changes_nothing(
     return {p: p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()}
 
   before, stores = files(), []
-  make_store = system.parts_lib.replay_factory.make_store
+  make_store = system.opening.replay_factory.make_store
 
   def remember(*args, **kwargs):
     stores.append(make_store(*args, **kwargs))
     return stores[-1]
 
-  monkeypatch.setattr(system.parts_lib.replay_factory, 'make_store', remember)
+  monkeypatch.setattr(system.opening.replay_factory, 'make_store', remember)
   config = runs.tiny(topology__streams_per_device=3, total_env_frames=800)
   streams = runs.Streams(config, fail_at=2)
   with pytest.raises(ValueError, match='this stream cannot be had'):
