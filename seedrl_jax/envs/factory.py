@@ -40,6 +40,8 @@ _HEEDED = {
   'drop_observations',
   'action_mask',
   'compiled',
+  'tasks',
+  'task_weights',
 }
 # What environments are of; '' is EnvPool.
 SOURCES = ('', *SUITES, 'gymnasium')
