@@ -302,12 +302,17 @@ def make_stream(
   if tasks is not None:
 
     def make_part(
-      task: int, start: int, num_envs: int, batch_size: int
+      task: int, start: int, size: int, batch_size: int
     ) -> base.LocalStream:
       section = tasks_lib.task_config(config, names[task])
+      # Of what is set for the stream, a part gets its share.
+      for key in ('num_threads', 'processes'):
+        section[key] = -(-config[key] * size // num_envs)
+      if config.thread_affinity_offset >= 0:
+        section.thread_affinity_offset += config.num_threads * start // num_envs
       count = num_streams * len(names)
       return make_stream(
-        section, seed + start, num_envs, batch_size, count, rendered
+        section, seed + start, size, batch_size, count, rendered
       )
 
     spec = make_spec(config)

@@ -52,20 +52,22 @@ def warm_start(
   )
   without = _COUNTERS if has_optimizer else (*_COUNTERS, _OPTIMIZER)
   try:
-    found = storage.restore(initial.agent, 'agent', without=without)
+    checkpoint = storage.restore(initial.agent, 'agent', without=without)
   except checkpoints.CheckpointMismatch as e:
     differences = str(e).partition('. Use ')[0]
     raise ValueError(
       f'--init_from={source}: {differences}; take the same agent, network, '
       'normalization and spaces, or start without it.'
     ) from e
-  if found is None:
+  if checkpoint is None:
     raise ValueError(
       f'--init_from={source}: holds no checkpoint; name the work directory of '
       'a run that has one.'
     )
-  say(f'Starting from what checkpoint {found.step} in {source} has learned.')
-  return initial._replace(agent=found.state)
+  say(
+    f'Starting from what checkpoint {checkpoint.step} in {source} has learned.'
+  )
+  return initial._replace(agent=checkpoint.state)
 
 
 class RunCheckpoints:

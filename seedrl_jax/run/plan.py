@@ -232,9 +232,11 @@ def unroll_program(
 ) -> unroll_program_lib.UnrollProgram:
   """Returns what acts in a share of the environments, which are in JAX."""
   # A compiled pool, as the order of tasks, belongs to one program.
-  env = env_factory.device_env(plan.env, task_numbers(plan, share))
+  env: types.DeviceEnv | None
   if plan.is_compiled:
     env = env_factory.compiled_env(plan.env)
+  else:
+    env = env_factory.device_env(plan.env, task_numbers(plan, share))
   assert env is not None
   return unroll_program_lib.UnrollProgram(
     plan.agent,

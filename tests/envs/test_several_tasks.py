@@ -1,5 +1,7 @@
 """Tests of streams of several tasks."""
 
+import multiprocessing
+
 import numpy as np
 import pytest
 
@@ -86,6 +88,14 @@ def test_all_at_once_come_in_order():
   output = stream.recv()
   assert output.env_id.tolist() == [0, 1, 2, 3, 4]
   assert output.observation[types.TASK].tolist() == [0, 1, 2, 0, 1]
+  stream.close()
+
+
+def test_tasks_share_the_processes_of_a_stream():
+  names = 'gymnasium:CliffWalking-v1', 'gymnasium:CliffWalkingSlippery-v1'
+  before = len(multiprocessing.active_children())
+  stream = factory.make_stream(_section(names, processes=4), 0, 8, 8)
+  assert len(multiprocessing.active_children()) - before == 4
   stream.close()
 
 

@@ -51,11 +51,11 @@ def shades(names: Sequence[str]) -> Iterator[str]:
   A name always has the same colour. If it is there several times, as that of
   variants, they are shades of its colour, from dark to light.
   """
-  counts, seen = Counter(names), Counter[str]()
+  counts, positions = Counter(names), Counter[str]()
   for algorithm in names:
     shares = np.linspace(-_MIXED, _MIXED, counts[algorithm])
-    share = shares[seen[algorithm]] if counts[algorithm] > 1 else 0.0
-    seen[algorithm] += 1
+    share = shares[positions[algorithm]] if counts[algorithm] > 1 else 0.0
+    positions[algorithm] += 1
     end = 1.0 if share > 0 else 0.0
     rgb = np.array(colors.to_rgb(_color(algorithm)))
     yield colors.to_hex(rgb + abs(share) * (end - rgb))

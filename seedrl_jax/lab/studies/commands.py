@@ -84,7 +84,7 @@ def shortest(
   folder: str,
 ) -> str | None:
   """Returns the shortest command for a run; None if no `known` one will do."""
-  found = nearest(config, known)
-  if found is None:
+  match = nearest(config, known)
+  if match is None:
     return None
-  return shlex.join(['seedrl', 'train', *train(*found, folder)])
+  return shlex.join(['seedrl', 'train', *train(*match, folder)])
