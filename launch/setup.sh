@@ -267,7 +267,7 @@ pip_install() {
 install_package() {
   local target=$ROOT
   [[ $extras ]] && target+="[${extras// /,}]"
-  say "installing $target; the first time takes about a minute; log: $PIP_LOG"
+  say "installing $target; the first time takes one to two minutes; log: $PIP_LOG"
   : >"$PIP_LOG"
   write_stamp "$UNFINISHED"
   if [[ $only ]]; then

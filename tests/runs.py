@@ -177,7 +177,8 @@ def rows(workdir: pathlib.Path) -> list[dict[str, str]]:
 
 
 def column(workdir: pathlib.Path, name: str) -> list[float]:
-  return [float(row[name]) for row in rows(workdir)]
+  # A return is empty until the first episode ends.
+  return [float(row[name]) for row in rows(workdir) if row[name]]
 
 
 def check_cartpole_episodes(workdir: pathlib.Path) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from seedrl_jax.configs import (
+  a2c_cartpole,
   ppo_cartpole,
   pqn_cartpole,
   r2d2_cartpole,
@@ -79,6 +80,7 @@ def test_actors_bring_a_task_and_evaluation_has_all(tmp_path):
 @pytest.mark.parametrize(
   ('make', 'values'),
   [
+    (a2c_cartpole.get_config, {}),
     (
       ppo_cartpole.get_config,
       {'epochs': 2, 'minibatches': 2, 'network__popart': True},
