@@ -1,9 +1,10 @@
-"""Writes the tables of results.md and README.md from results.csv.
+"""Writes the tables of results.md, README.md and agents/vtrace.md.
 
-Run it after `seedrl report --results=docs/results.csv`. The tables stand
-between <!--results--> and <!--/results-->.
+Run it after `seedrl report --results=docs/results.csv` and `write_search.py`.
+The tables stand between <!--results--> and <!--/results-->.
 """
 
+import csv
 import itertools
 import operator
 import pathlib
@@ -43,6 +44,7 @@ def pages() -> Iterator[tuple[pathlib.Path, str]]:
   for path, lines in (
     (_DOCS / 'results.md', _agent_tables(rows)),
     (_DOCS.parent / 'README.md', tables.lines(_readme_rows(rows))),
+    (_DOCS / 'agents' / 'vtrace.md', tables.lines(_search_rows())),
   ):
     # Without blanks, README.md has fewer words.
     text = '\n'.join(['', *lines, '']).replace(' --- ', '---')
@@ -113,6 +115,22 @@ def _readme_rows(rows: Sequence[records.Record]) -> Iterator[tables.Row]:
       'time': _time(runs) or '–',
     }
     last = agent
+
+
+def _search_rows() -> Iterator[tables.Row]:
+  """Yields a row for each change; its games are side by side."""
+  with (_DOCS / 'vtrace_search.csv').open() as file:
+    rows = list(csv.DictReader(file))
+  for change, group in itertools.groupby(rows, operator.itemgetter('change')):
+    cells = {'change': change}
+    for row in group:
+      game = row['game']
+      cells |= {
+        f'{game}: dead': f'{float(row["dead_share"]):.2f}',
+        f'{game}: `value_std`': f'{float(row["value_std"]):.2g}',
+        f'{game}: return': _text(row['return']),
+      }
+    yield cells
 
 
 def _returns(rows: Sequence[records.Record]) -> str:
