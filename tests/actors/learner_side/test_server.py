@@ -67,7 +67,7 @@ def test_reports_are_counted_and_answered_with_parameters():
     assert server.reported == local_messages.ReportTotals(7, 0.5, 9)
     assert [e.env_id for e in server.streams[0].take_episodes()] == [1]
     assert server.num_connected == 3
-    assert server.num_bytes > 2 * 7 * 4
+    assert server.metrics()['actors/stream_bytes'] > 2 * 7 * 4
     client.close()
   # Inference was not involved.
   assert inference.batches == []
