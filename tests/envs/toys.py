@@ -247,7 +247,6 @@ ODD_VALUES = {
   'array': (1, np.array([2.0])),
   'nan': (1, np.nan),
   'shape': (0, np.zeros(2)),
-  'outside': (0, np.full(3, -7.0)),
 }
 
 
