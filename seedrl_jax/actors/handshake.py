@@ -49,7 +49,6 @@ _LOCAL_VALUES = {
   if key.partition('.')[0] not in _LEARNER_SECTIONS
 }
 _COUNT = settings.integer(0, settings.LARGE)
-_OBJECT = settings.Allowed(lambda x: isinstance(x, dict), 'give an object')
 _TEXTS = settings.Allowed(
   lambda x: isinstance(x, dict) and all(map(settings.TEXT.admits, x.values())),
   'give an object of texts',
@@ -106,12 +105,12 @@ _HELLO = {
 _WELCOME = {
   'run_id': _NAME,
   'seed': settings.integer(0, 2**31 - 1),
-  'env': _OBJECT,
+  'env': settings.SECTION,
   'spec': _TEXTS,
-  'local': settings.optional(_OBJECT),
+  'local': settings.optional(settings.SECTION),
 }
 _LOCAL = {
-  'config': _OBJECT,
+  'config': settings.SECTION,
   'global_env_id': _IDS,
   'num_train_envs': _COUNT,
   'num_eval_envs': _COUNT,

@@ -198,7 +198,9 @@ class InfoMask(gymnasium.Wrapper):
     self._size = sum(action.sizes) or 1
     space = env.observation_space
     self._is_dict = isinstance(space, spaces.Dict)
-    parts = dict(space) if self._is_dict else {'observation': space}
+    parts: dict[str, Any] = {'observation': space}
+    if isinstance(space, spaces.Dict):
+      parts = dict(space.spaces)
     mask = spaces.MultiBinary(self._size)
     self.observation_space = spaces.Dict({**parts, key: mask})
 

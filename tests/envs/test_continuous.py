@@ -136,21 +136,6 @@ def test_rewards_and_observations_are_gymnasiums():
 
 
 @pytest.mark.parametrize(
-  ('wrong', 'right'),
-  [
-    ('dm_control/cheetah-run-v0', 'CheetahRun-v1'),
-    ('walker_walk', 'WalkerWalk-v1'),
-    ('dmc/ball_in_cup-catch', 'BallInCupCatch-v1'),
-    ('LunarLanderContinous-v2', 'LunarLanderContinuous-v3'),
-    ('Ant', 'Ant-v5'),
-  ],
-)
-def test_misspelt_task_names_the_nearest(wrong: str, right: str):
-  with pytest.raises(ValueError, match=f'nearest are {right}, '):
-    factory.make_spec(streams.config(wrong))
-
-
-@pytest.mark.parametrize(
   ('env_id', 'shape'),
   [
     ('HalfCheetah-v5', (480, 480, 3)),

@@ -281,7 +281,6 @@ def test_batch_that_arrives_after_close_is_not_given():
   ('env_id', 'options', 'reason'),
   [
     ('Chess-v1', {}, r'\.id=Chess-v1: has 2 players'),
-    ('Pong-v4', {}, r'\.id=Pong-v4: EnvPool has no such environment'),
     ('Pong-v5', {'mode': 'hard'}, r': Pong-v5 takes no such values: .*hard'),
   ],
 )
