@@ -49,7 +49,6 @@ _LOCAL_VALUES = {
   if key.partition('.')[0] not in _LEARNER_SECTIONS
 }
 _COUNT = settings.integer(0, settings.LARGE)
-_OBJECT = settings.Allowed(lambda x: isinstance(x, dict), 'give an object')
 _TEXTS = settings.Allowed(
   lambda x: isinstance(x, dict) and all(map(settings.TEXT.admits, x.values())),
   'give an object of texts',
@@ -97,16 +96,21 @@ class Welcome(NamedTuple):
   local: LocalRun | None = None  # for an actor that acts itself
 
 
-# What the fields of `Welcome` and `LocalRun` may be.
+# What the fields of `Hello`, `Welcome` and `LocalRun` may be.
+_HELLO = {
+  'num_envs': settings.integer(1),
+  'name': settings.TEXT,
+  'inference': settings.one_of(*INFERENCE),
+}
 _WELCOME = {
   'run_id': _NAME,
   'seed': settings.integer(0, 2**31 - 1),
-  'env': _OBJECT,
+  'env': settings.SECTION,
   'spec': _TEXTS,
-  'local': settings.optional(_OBJECT),
+  'local': settings.optional(settings.SECTION),
 }
 _LOCAL = {
-  'config': _OBJECT,
+  'config': settings.SECTION,
   'global_env_id': _IDS,
   'num_train_envs': _COUNT,
   'num_eval_envs': _COUNT,
@@ -142,16 +146,17 @@ def spec_texts(specs: Mapping[str, Any]) -> dict[str, str]:
 
 
 def requested_config(welcome: Welcome) -> dict[str, Any]:
-  """Returns the config that a learner asks for, for `envs.trust` to check."""
-  run = welcome.local.config if welcome.local is not None else {}
-  return run | {'env': welcome.env}
+  """Returns the config that a learner asks for, for `envs.trust` to check.
 
-
-def check_config(welcome: Welcome) -> None:
-  """Raises `ValueError` if a learner asks for what no learner would."""
-  values = _ENV_VALUES | (_LOCAL_VALUES if welcome.local is not None else {})
-  config = settings.make_config(requested_config(welcome))
-  settings.check(config, values, complete=False)
+  Raises `ValueError` if no learner would ask for it.
+  """
+  config: dict[str, Any] = {'env': welcome.env}
+  allowed = _ENV_VALUES
+  if welcome.local is not None:
+    config = welcome.local.config | config
+    allowed = _ENV_VALUES | _LOCAL_VALUES
+  settings.check(settings.make_config(config), allowed, complete=False)
+  return config
 
 
 def env_config(
@@ -175,14 +180,8 @@ def unpack_hello(message: wire.Message) -> Hello:
   """Unpacks a HELLO message; raises `WireError` if it is invalid."""
   wire.expect(message, wire.MessageKind.HELLO)
   value = wire.unpack_json(message)
-  num_envs, name = value.get('num_envs'), value.get('name')
-  # `bool` is a subclass of `int`.
-  if type(num_envs) is not int or num_envs < 1 or not isinstance(name, str):
-    raise wire.WireError('HELLO must have num_envs, at least 1, and a name.')
-  inference = value.get('inference')
-  if inference not in INFERENCE:
-    raise wire.WireError(f'HELLO must name one of {INFERENCE} as inference.')
-  return Hello(num_envs, name[:_MAX_NAME], inference)
+  _check_fields('HELLO', value, _HELLO)
+  return Hello(**value | {'name': value['name'][:_MAX_NAME]})
 
 
 def pack_welcome(welcome: Welcome) -> bytes:
@@ -198,24 +197,24 @@ def unpack_welcome(message: wire.Message) -> Welcome:
   """Unpacks a WELCOME message; raises `WireError` if it is invalid."""
   wire.expect(message, wire.MessageKind.WELCOME)
   value = wire.unpack_json(message)
-  _check_fields(value, _WELCOME)
+  _check_fields('WELCOME', value, _WELCOME)
   local = value['local']
   if local is not None:
-    _check_fields(local, _LOCAL)
+    _check_fields('WELCOME', local, _LOCAL)
     ids = np.array(local['global_env_id'], np.int32)
     local = LocalRun(**local | {'global_env_id': ids})
   return Welcome(**value | {'local': local})
 
 
 def _check_fields(
-  value: Mapping[str, Any], fields: Mapping[str, settings.Allowed]
+  kind: str, value: Mapping[str, Any], fields: Mapping[str, settings.Allowed]
 ) -> None:
   if value.keys() != fields.keys():
-    raise wire.WireError(f'WELCOME has the fields {sorted(value)!s:.200}.')
+    raise wire.WireError(f'{kind} has the fields {sorted(value)!s:.200}.')
   for name, allowed in fields.items():
     if not allowed.admits(value[name]):
       raise wire.WireError(
-        f'WELCOME cannot be understood: {name} is {value[name]!r:.99}.'
+        f'{kind} cannot be understood: {name} is {value[name]!r:.99}.'
       )
 
 

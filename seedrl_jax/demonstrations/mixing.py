@@ -39,13 +39,6 @@ def run_tables(
       'a fifo queue cannot be mixed with demonstrations; take '
       '--config.replay.sampler=prioritized or uniform',
     )
-  return [unrolls, _demonstrations_config(config, unrolls)]
-
-
-def _demonstrations_config(
-  config: types.Config, unrolls: table_configs.ReplayConfig
-) -> table_configs.ReplayConfig:
-  """Returns a table config like that of the unrolls, but without a ratio."""
   section = config.demonstrations
   if not section.path and not config.replay.address:
     raise _bad_fraction(
@@ -61,7 +54,7 @@ def _demonstrations_config(
         'no --config.demonstrations.path to count them in.'
       )
     max_size = folder.read_manifest(section.path).sequences
-  return table_configs.ReplayConfig(
+  demonstrations = table_configs.ReplayConfig(
     name=folder.TABLE,
     sampler=unrolls.sampler,
     max_size=max_size,
@@ -70,6 +63,7 @@ def _demonstrations_config(
     # Sequences are inserted one by one.
     block_width=1,
   )
+  return [unrolls, demonstrations]
 
 
 def _bad_fraction(config: types.Config, fix: str) -> ValueError:

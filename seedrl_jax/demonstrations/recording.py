@@ -38,7 +38,7 @@ class RecordingOptions(playing.PlayOptions):
   out: str = ''
   min_return: float = -math.inf
 
-  def check(self) -> None:
+  def check(self, config: types.Config) -> None:
     if bool(self.teacher_workdir) == bool(self.policy):
       raise ValueError(
         'Give either --teacher_workdir (whose checkpoint plays) or --policy '
@@ -47,6 +47,13 @@ class RecordingOptions(playing.PlayOptions):
     if not self.out:
       raise ValueError('--out is missing; name a folder to write.')
     folder_lib.check_new(self.out)
+    address = config.replay.address
+    if address and not config.demonstrations.fraction:
+      raise ValueError(
+        f'--config.replay.address={address}: without '
+        '--config.demonstrations.fraction there is no table to fill; give it '
+        'as the run and the server have it.'
+      )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +90,18 @@ def record(
     OSError: if the folder cannot be written.
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
-  options.check()
-  _check_table(config)
-  student = _make_student(config, options)
-  teacher = _load_teacher(student, options, line)
-  agent, env_spec = student.agent, student.env_spec
+  options.check(config)
+  config = config.copy_and_resolve_references()
+  config.num_eval_envs = options.width
+  env_spec = env_factory.make_env_spec(config)
+  agent = agents.load_agent(config, env_spec)
+  student = teacher_lib.Student(agent, config, env_spec)
+  if options.policy:
+    teacher = teacher_lib.from_policy(student, options.policy, options.seed)
+  else:
+    teacher = teacher_lib.from_checkpoint(
+      student, options.teacher_workdir, options, line
+    )
   layout = blocks.UnrollLayout(
     unroll_spec(student, agent, env_spec.stream), agent.overlap
   )
@@ -96,7 +110,7 @@ def record(
     store = None
     if address := config.replay.address:
       # Before playing, as the server may not answer.
-      store = _open_server(student.config, layout)
+      store = _open_server(config, layout)
       cleanup.callback(store.close)
       places.append(f'the server at {address}')
     with folder_lib.create(options.out, layout) as writer:
@@ -110,42 +124,13 @@ def record(
         unroll=layout.signature(),
       )
     if store is not None:
-      _insert(store, options.out, env_spec.env_id)
+      try:
+        folder_lib.insert_all(store, options.out, env_spec.env_id)
+      except errors.ReverbError as e:
+        raise ValueError(
+          f'The server may have only a part of the demonstrations: {e}'
+        ) from e
   return Recording(writer.manifest, returns, options.episodes, places)
-
-
-def _check_table(config: types.Config) -> None:
-  """Raises ValueError if the server has no table for demonstrations."""
-  address = config.replay.address
-  if address and not config.demonstrations.fraction:
-    raise ValueError(
-      f'--config.replay.address={address}: without '
-      '--config.demonstrations.fraction there is no table to fill; give it as '
-      'the run and the server have it.'
-    )
-
-
-def _make_student(
-  config: types.Config, options: RecordingOptions
-) -> teacher_lib.Student:
-  config = config.copy_and_resolve_references()
-  config.num_eval_envs = options.width
-  env_spec = env_factory.make_env_spec(config)
-  return teacher_lib.Student(
-    agents.load_agent(config, env_spec), config, env_spec
-  )
-
-
-def _load_teacher(
-  student: teacher_lib.Student,
-  options: RecordingOptions,
-  line: progress.ProgressLine,
-) -> teacher_lib.Teacher:
-  if options.policy:
-    return teacher_lib.from_policy(student, options.policy, options.seed)
-  return teacher_lib.from_checkpoint(
-    student, options.teacher_workdir, options, line
-  )
 
 
 def _open_server(
@@ -161,16 +146,6 @@ def _open_server(
     seed=config.seed,
     overlap=layout.overlap,
   )
-
-
-def _insert(store: replay.TrajectoryStore, out: str, env_id: str) -> None:
-  """Inserts the demonstrations of the folder `out` into the server."""
-  try:
-    folder_lib.insert_all(store, out, env_id)
-  except errors.ReverbError as e:
-    raise ValueError(
-      f'The server may have only a part of the demonstrations: {e}'
-    ) from e
 
 
 def unroll_spec(

@@ -71,7 +71,10 @@ class GameRecorder:
 
   Attributes:
     episodes: those that were recorded.
+    waited: seconds that it blocked the worker: none.
   """
+
+  waited = 0.0
 
   def __init__(
     self,
@@ -114,11 +117,6 @@ class GameRecorder:
       priorities=priorities,
       burn_in=burn_in,
     )
-
-  @property
-  def waited(self) -> float:
-    """Seconds that it blocked the worker: none."""
-    return 0.0
 
   def record(
     self,

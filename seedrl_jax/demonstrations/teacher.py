@@ -87,7 +87,17 @@ def from_checkpoint(
     ValueError: if the checkpoint cannot be used.
   """
   directory = workdir_lib.Workdir(workdir, _WORKDIR_FLAG)
-  config = _read_config(directory, student, options.allowed)
+  student_flags = trust.flags_needed(student.config.to_dict())
+  config = playing.read_config(
+    directory, [*options.allowed, *student_flags], _WORKDIR_FLAG
+  )
+  # Its config.json also holds the name of a factory's environment.
+  if config.env.id != student.env_spec.env_id:
+    raise ValueError(
+      f'{_WORKDIR_FLAG}={directory.path}: it was trained on '
+      f'{config.env.id}, and this is to play {student.env_spec.env_id}; give '
+      '--config.env.id or --config.env.factory as it was trained.'
+    )
   # Even if networks are equal, optimisers may differ.
   agent, params, number = playing.load_player(
     directory, config, student.env_spec, options.checkpoint, line, _WORKDIR_FLAG
@@ -107,24 +117,6 @@ def from_checkpoint(
     Pair(params, _zero_params(student.agent)),
     description,
   )
-
-
-def _read_config(
-  directory: workdir_lib.Workdir, student: Student, allowed: tuple[str, ...]
-) -> types.Config:
-  """Returns a teacher's configuration; checks that it may play."""
-  student_flags = trust.flags_needed(student.config.to_dict())
-  config = playing.read_config(
-    directory, [*allowed, *student_flags], _WORKDIR_FLAG
-  )
-  # Its config.json also holds the name of a factory's environment.
-  if config.env.id != student.env_spec.env_id:
-    raise ValueError(
-      f'{_WORKDIR_FLAG}={directory.path}: it was trained on '
-      f'{config.env.id}, and this is to play {student.env_spec.env_id}; give '
-      '--config.env.id or --config.env.factory as it was trained.'
-    )
-  return config
 
 
 def from_policy(student: Student, reference: str, seed: int) -> Teacher:
@@ -185,22 +177,18 @@ class ScriptedStream(playing.WrappedStream):
         f'{low.tolist()} to {high.tolist()}; it returned '
         f'{action.dtype}{list(action.shape)}: {action.ravel()[:8]}.'
       )
-    self._check_legal(output, action)
+    env_spec = self._stream.spec
+    if env_spec.action_mask:
+      # No loss can learn from an illegal action.
+      legal = action_masks.is_legal(env_spec, output.observation, action)
+      illegal = ~legal & (output.step_type != types.StepType.LAST)
+      if illegal.any():
+        raise ValueError(
+          f'{self._flag}: it must return legal actions, which the observation '
+          f'{env_spec.action_mask!r} says; it returned {action[illegal][0]}.'
+        )
     pair = Pair(action.astype(spec.dtype), output.observation)
     return output._replace(observation=pair)
-
-  def _check_legal(self, output: types.EnvOutput, action: np.ndarray) -> None:
-    """Raises ValueError for an illegal action, as no loss can learn from it."""
-    spec = self._stream.spec
-    if not spec.action_mask:
-      return
-    legal = action_masks.is_legal(spec, output.observation, action)
-    illegal = ~legal & (output.step_type != types.StepType.LAST)
-    if illegal.any():
-      raise ValueError(
-        f'{self._flag}: it must return legal actions, which the observation '
-        f'{spec.action_mask!r} says; it returned {action[illegal][0]}.'
-      )
 
 
 def _pair_agent(

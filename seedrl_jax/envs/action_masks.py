@@ -55,7 +55,7 @@ def with_mask(config: types.Config, spec: types.StreamSpec) -> types.StreamSpec:
         f'--config.env.action_mask={key}: {text}; name another key, or none '
         '(--config.env.action_mask=).'
       )
-    _warn(f'{text}, so it masks no actions and is an ordinary observation.')
+    warn_once(f'{text}, so it masks no actions and is an ordinary observation.')
   return spec._replace(action_mask='')
 
 
@@ -75,8 +75,8 @@ def _fault(action: types.ActionSpec, array: types.Nest) -> str:
 
 
 @functools.cache
-def _warn(sentence: str) -> None:
-  """Warns once of each sentence."""
+def warn_once(sentence: str) -> None:
+  """Logs each warning only once in a process."""
   logging.warning('%s', sentence)
 
 

@@ -214,7 +214,23 @@ class EpisodeStatistics:
     lengths = self._lengths[index]
     lengths += 1
     if np.count_nonzero(last):
-      self._end(env_id, returns, lengths, last, truncated, over)
+      if over is not None:
+        # The FIRST after a lost life is no step either.
+        lengths[last] -= 1
+      rows = np.flatnonzero(last if over is None else last & over)
+      length = lengths[rows] + (over is not None)
+      columns = EndedEpisodes(
+        env_id[rows],
+        returns[rows],
+        length,
+        length * self._action_repeat,
+        ~truncated[rows],
+        self._tasks[env_id[rows]],
+      )
+      if len(rows):
+        self.log.append(columns)
+      lengths[rows] = -1
+      returns[rows] = 0.0
     # Slices are views, changed in place.
     if index is env_id:
       self._returns[env_id] = returns
@@ -227,36 +243,6 @@ class EpisodeStatistics:
   def so_far(self, env_id: int) -> tuple[float, int]:
     """Returns return and length of an environment's current episode."""
     return float(self._returns[env_id]), max(0, int(self._lengths[env_id]))
-
-  def _end(
-    self,
-    env_id: np.ndarray,
-    returns: np.ndarray,
-    lengths: np.ndarray,
-    last: np.ndarray,
-    truncated: np.ndarray,
-    over: np.ndarray | None,
-  ) -> None:
-    """Logs ended episodes and resets their `returns` and `lengths`."""
-    rows = np.flatnonzero(last if over is None else last & over)
-    if over is not None:
-      # The FIRST after a lost life is no step either.
-      lengths[last] -= 1
-    if not len(rows):
-      return
-    length = lengths[rows] + (over is not None)
-    self.log.append(
-      EndedEpisodes(
-        env_id[rows],
-        returns[rows],
-        length,
-        length * self._action_repeat,
-        ~truncated[rows],
-        self._tasks[env_id[rows]],
-      )
-    )
-    lengths[rows] = -1
-    returns[rows] = 0.0
 
 
 class LocalStream(EnvStream):

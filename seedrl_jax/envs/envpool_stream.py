@@ -132,11 +132,13 @@ def _stream_spec(config: types.Config, pool_spec: Any) -> types.StreamSpec:
 
   flag = f'--config.env.id={config.id}'
   keys = _observation_keys(config, pool_spec)
+  # MuJoCo's frame skip is of the physics; results are counted in steps.
+  is_mujoco = registry.is_mujoco(config.id)
   spec = types.StreamSpec(
     observation=nest.unflatten(keys, map(array_spec, nest.flatten(keys))),
     # Not of the array, which gives scalars an axis of their own.
     action=specs.action_spec(pool_spec.action_space, flag),
-    action_repeat=registry.action_repeat(config.id, values),
+    action_repeat=1 if is_mujoco else values.get('frame_skip', 1),
     name=config.id,
   )
   return specs.joined_spec(action_masks.with_mask(config, spec))

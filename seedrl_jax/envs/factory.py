@@ -160,26 +160,23 @@ def device_env(
       )
     joining = importlib.import_module('seedrl_jax.device_envs.joining')
     return joining.join(in_jax, tasks) if in_jax else None
-  env = _device_env(config)
-  return env and env._replace(spec=action_masks.with_mask(config, env.spec))
-
-
-def _device_env(config: types.Config) -> types.DeviceEnv | None:
+  env: types.DeviceEnv | None = None
   if config.factory:
     flag = gymnasium_envs.flag_of(config)
     function = settings.load_function(flag, config.factory)
-    return _of_factory(function, config.factory_kwargs.to_json())
-  if config.id.partition(':')[0] not in SUITES:
-    return None
-  for name, value in config.items():
-    default = getattr(keys.KEYS.get(f'env.{name}'), 'default', value)
-    if name not in _HEEDED and value != default:
-      raise ValueError(
-        f'--config.env.{name}={value}: has no effect on {config.id}, which is '
-        f'in JAX; leave it at {default}.'
-      )
-  # By name, as the others need no JAX.
-  return importlib.import_module('seedrl_jax.device_envs.suites').load(config)
+    env = _of_factory(function, config.factory_kwargs.to_json())
+  elif config.id.partition(':')[0] in SUITES:
+    for name, value in config.items():
+      default = getattr(keys.KEYS.get(f'env.{name}'), 'default', value)
+      if name not in _HEEDED and value != default:
+        raise ValueError(
+          f'--config.env.{name}={value}: has no effect on {config.id}, which '
+          f'is in JAX; leave it at {default}.'
+        )
+    # By name, as the others need no JAX.
+    suites = importlib.import_module('seedrl_jax.device_envs.suites')
+    env = suites.load(config)
+  return env and env._replace(spec=action_masks.with_mask(config, env.spec))
 
 
 def compiled_env(config: types.Config) -> types.DeviceEnv:

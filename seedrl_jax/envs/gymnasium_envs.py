@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import cloudpickle
 import gymnasium
 import numpy as np
-from absl import logging
 from gymnasium import spaces
 from gymnasium.envs import registration
 
@@ -58,20 +57,15 @@ def load_factory(config: types.Config, rendered: bool = False) -> EnvFactory:
     kwargs['render_mode'] = 'rgb_array'
   source: str | bytes = reference
   if config.processes and python_functions.is_given(reference):
-    source = _pickled(flag, function)
+    try:
+      source = cloudpickle.dumps(function)
+    # Whatever the objects that it refers to raise.
+    except Exception as e:
+      raise ValueError(
+        f'{flag}: cannot be sent to other processes: {e}; leave '
+        '--config.env.processes at 0, or move it to a module.'
+      ) from e
   return functools.partial(_make, flag, source, kwargs, mask_key(config))
-
-
-def _pickled(flag: str, function: EnvFactory) -> bytes:
-  """Returns a function by value, as other processes cannot load it by name."""
-  try:
-    return cloudpickle.dumps(function)
-  # Whatever the objects that it refers to raise.
-  except Exception as e:
-    raise ValueError(
-      f'{flag}: cannot be sent to other processes: {e}; leave '
-      '--config.env.processes at 0, or move it to a module.'
-    ) from e
 
 
 def mask_key(config: types.Config) -> str:
@@ -260,7 +254,7 @@ def describe(config: types.Config) -> Description:
       env = load_factory(config)()
     try:
       for sentence in lost_statistics(env, flag_of(config)):
-        _warn(sentence)
+        action_masks.warn_once(sentence)
       return describe_env(env, config)
     finally:
       env.close()
@@ -308,9 +302,3 @@ def lost_statistics(env: gymnasium.Env, flag: str) -> list[str]:
     for attribute, (wrapper, key) in _STATISTICS.items()
     if env.has_wrapper_attr(attribute)
   ]
-
-
-@functools.cache
-def _warn(sentence: str) -> None:
-  """Warns once of each sentence."""
-  logging.warning('%s', sentence)

@@ -58,7 +58,13 @@ class GymnasiumStream(base.LocalStream):
     super().__init__(
       specs.joined_spec(spec), action_dtype, num_envs, batch_size
     )
-    self._observation_bounds = _find_bounds(space, spec.observation)
+    # Numbers and bounds of the observation's arrays that have any.
+    self._observation_bounds: list[tuple[int, step_checks.Bounds]] = []
+    arrays = nest.flatten(spec.observation)
+    for i, (key, leaf) in enumerate(nest.flatten_with_paths(space)):
+      bounds = specs.find_bounds(leaf, arrays[i].dtype, key)
+      if bounds is not None:
+        self._observation_bounds.append((i, bounds))
     self._num_batches = 0
     self._is_released = False
     make_env = gymnasium_envs.load_factory(config, rendered)
@@ -228,16 +234,3 @@ class GymnasiumStream(base.LocalStream):
         item for item in self._observation_bounds if item[1].is_discrete
       ]
       return
-
-
-def _find_bounds(
-  space: types.Nest, spec: types.Nest
-) -> list[tuple[int, step_checks.Bounds]]:
-  """Returns numbers and bounds of the observation's arrays that have any."""
-  bounds = (
-    specs.find_bounds(leaf, array.dtype, key)
-    for (key, leaf), array in zip(
-      nest.flatten_with_paths(space), nest.flatten(spec), strict=True
-    )
-  )
-  return [(i, b) for i, b in enumerate(bounds) if b is not None]

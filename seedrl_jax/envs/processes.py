@@ -21,6 +21,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.envs import base, env_thread, registry, step_checks
+from seedrl_jax.runtime import nest
 
 # Forks from a process without threads and JAX.
 _CONTEXT = multiprocessing.get_context('forkserver')
@@ -264,7 +265,12 @@ class ProcessEnvs:
     try:
       parts = [pipe.recv() for pipe in self._pipes]
     except (EOFError, OSError) as e:
-      raise self._lost() from e
+      connection.wait([p.sentinel for p in self._processes], END_SECONDS)
+      codes = [p.exitcode for p in self._processes if p.exitcode is not None]
+      raise base.EnvironmentFailed(
+        f'A process that steps environments of {self._name} has ended (exit '
+        f'code {", ".join(map(str, codes))}; negative: killed by that signal).'
+      ) from e
     for part in parts:
       if isinstance(part, Exception):
         raise part
@@ -273,7 +279,10 @@ class ProcessEnvs:
           f'{part}An environment of {self._name} failed in its process: '
           f'{part.splitlines()[-1]}.'
         )
-    return types.EnvOutput(*map(_join, zip(*parts, strict=True)))
+    columns = zip(*map(nest.flatten, parts), strict=True)
+    output = nest.unflatten(parts[0], map(np.concatenate, columns))
+    assert isinstance(output, types.EnvOutput)
+    return output
 
   def running(self) -> list[int]:
     """Returns the ids of the environments that are called now."""
@@ -311,18 +320,3 @@ class ProcessEnvs:
     for process in self._processes:
       process.join(seconds)
     return not any(process.is_alive() for process in self._processes)
-
-  def _lost(self) -> base.EnvironmentFailed:
-    connection.wait([p.sentinel for p in self._processes], END_SECONDS)
-    codes = [p.exitcode for p in self._processes if p.exitcode is not None]
-    return base.EnvironmentFailed(
-      f'A process that steps environments of {self._name} has ended (exit code '
-      f'{", ".join(map(str, codes))}; negative: killed by that signal).'
-    )
-
-
-def _join(nests: Any) -> types.Nest:
-  """Returns nests of `[n, ...]` as one, joined along the first axis."""
-  if isinstance(nests[0], dict):
-    return {key: _join([nest[key] for nest in nests]) for key in nests[0]}
-  return np.concatenate(nests)

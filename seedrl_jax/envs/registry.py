@@ -161,14 +161,6 @@ def is_mujoco(env_id: str) -> bool:
   return family(env_id) == 'mujoco'
 
 
-def action_repeat(env_id: str, options: Mapping[str, Any]) -> int:
-  """Returns the frames of a known id's step; `options` has all of EnvPool's."""
-  # MuJoCo's frame skip is of the physics; results are counted in steps.
-  if is_mujoco(env_id):
-    return 1
-  return options.get('frame_skip', 1)
-
-
 def steps_per_second(env_id: str, action_repeat: int) -> float:
   """Returns the playback speed of a known id for human viewers."""
   default = base.LocalStream.steps_per_second * action_repeat

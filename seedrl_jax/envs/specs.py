@@ -1,7 +1,5 @@
 """Specs of observations and actions, common to both kinds of local stream."""
 
-import functools
-import logging
 import math
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -10,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seedrl_jax import types
-from seedrl_jax.envs import step_checks
+from seedrl_jax.envs import action_masks, step_checks
 from seedrl_jax.runtime import nest as nest_lib
 
 _INT32 = np.iinfo(np.int32)
@@ -35,18 +33,12 @@ def array_spec(
     fits = np.min(low) >= _INT32.min and np.max(high) <= _INT32.max
     dtype = np.dtype(np.int32 if fits else np.float32)
     if not fits:
-      _warn_of_float32(flag)
+      action_masks.warn_once(
+        f'{flag}: observes integers whose bounds exceed 32 bits; the agent '
+        'gets them as float32, with 7 digits. Scale them in the environment, '
+        'or give bounds.'
+      )
   return types.ArraySpec(tuple(shape), dtype)
-
-
-@functools.cache
-def _warn_of_float32(flag: str) -> None:
-  """Warns once."""
-  logging.warning(
-    '%s: observes integers whose bounds exceed 32 bits; the agent gets them as '
-    'float32, with 7 digits. Scale them in the environment, or give bounds.',
-    flag,
-  )
 
 
 def space_spec(

@@ -105,15 +105,10 @@ def assign(num_envs: int, weights: Sequence[float]) -> np.ndarray:
 
 
 class _Part(NamedTuple):
-  """The environments of one task.
+  """The environments of one task."""
 
-  Attributes:
-    env_id: int32 `[n]`, their ids in the whole stream.
-  """
-
-  task: int
   stream: base.LocalStream
-  env_id: np.ndarray
+  env_id: np.ndarray  # int32 `[n]`, ids in the whole stream
 
 
 class TaskStream(base.LocalStream):
@@ -138,7 +133,8 @@ class TaskStream(base.LocalStream):
       make_stream: from a task, the number of environments of earlier ones, of
         its own, and of these in a batch.
     """
-    self._parts: list[_Part] = []
+    # By task.
+    self._parts: dict[int, _Part] = {}
     with contextlib.ExitStack() as cleanup:
       start = 0
       for task in np.unique(tasks).tolist():
@@ -146,10 +142,10 @@ class TaskStream(base.LocalStream):
         n = len(env_id)
         stream = make_stream(task, start, n, -(-n * batch_size // len(tasks)))
         cleanup.callback(stream.close)
-        self._parts.append(_Part(task, stream, env_id))
+        self._parts[task] = _Part(stream, env_id)
         start += n
       cleanup.pop_all()
-    streams = [part.stream for part in self._parts]
+    streams = [part.stream for part in self._parts.values()]
     super().__init__(
       spec,
       spec.action.dtype,
@@ -159,19 +155,19 @@ class TaskStream(base.LocalStream):
     )
     self.steps_per_second = streams[0].steps_per_second
     self._local_id = np.empty(len(tasks), np.int32)
-    for part in self._parts:
+    for part in self._parts.values():
       self._local_id[part.env_id] = np.arange(len(part.env_id))
 
   @property
   def min_batch_size(self) -> int:
-    return sum(part.stream.min_batch_size for part in self._parts)
+    return sum(part.stream.min_batch_size for part in self._parts.values())
 
   def recv(self) -> types.EnvOutput:
     outputs = []
-    for part in self._parts:
+    for task, part in self._parts.items():
       output = part.stream.recv()
-      task = np.full(len(output.env_id), part.task, np.int32)
-      observation = with_task(output.observation, task)
+      numbers = np.full(len(output.env_id), task, np.int32)
+      observation = with_task(output.observation, numbers)
       env_id = part.env_id[output.env_id]
       outputs.append(output._replace(observation=observation, env_id=env_id))
     columns = zip(*map(nest.flatten, outputs), strict=True)
@@ -187,15 +183,15 @@ class TaskStream(base.LocalStream):
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     base.check_action(self.spec.action, action, env_id)
     tasks, local_id = self.tasks[env_id], self._local_id[env_id]
-    for part in self._parts:
-      rows = np.flatnonzero(tasks == part.task)
+    for task, part in self._parts.items():
+      rows = np.flatnonzero(tasks == task)
       if len(rows):
         part.stream.send(action[rows], local_id[rows])
 
   def take_episodes(self) -> list[base.Episode]:
     return [
-      episode._replace(env_id=int(part.env_id[episode.env_id]), task=part.task)
-      for part in self._parts
+      episode._replace(env_id=int(part.env_id[episode.env_id]), task=task)
+      for task, part in self._parts.items()
       for episode in part.stream.take_episodes()
     ]
 
@@ -206,21 +202,18 @@ class TaskStream(base.LocalStream):
     return self._stream_of(env_id).render(int(self._local_id[env_id]))
 
   def _stream_of(self, env_id: int) -> base.LocalStream:
-    (stream,) = (
-      part.stream for part in self._parts if part.task == self.tasks[env_id]
-    )
-    return stream
+    return self._parts[self.tasks[env_id]].stream
 
   def interrupt(self) -> None:
     super().interrupt()
-    for part in self._parts:
+    for part in self._parts.values():
       part.stream.interrupt()
 
   def close(self) -> None:
     """See `EnvStream.close`; closes all streams even if one raises."""
     super().interrupt()
     with contextlib.ExitStack() as stack:
-      for part in self._parts:
+      for part in self._parts.values():
         stack.callback(part.stream.close)
 
 

@@ -23,7 +23,7 @@ from seedrl_jax.envs import (
 )
 from seedrl_jax.evaluation import env_report
 from seedrl_jax.networks import observations
-from seedrl_jax.runtime import nest, settings
+from seedrl_jax.runtime import nest
 
 MakeEnv = Callable[[], gymnasium.Env]
 # Those of an observation; None for one that cannot be read.
@@ -127,7 +127,15 @@ class _Checker:
         strict=True,
       )
     ]
-    self._describe_network()
+    network = self._config.copy_and_resolve_references().network
+    network.torso = 'auto'
+    env_spec = types.EnvSpec(specs.joined_spec(self._spec), 1, 0)
+    self._faults.attempt(lambda: agents.check_first_action(env_spec))
+    leaves = self._faults.attempt(
+      lambda: observations.make_leaves(network, env_spec)
+    )
+    if leaves is not None:
+      self._report.network = observations.describe(network, env_spec)
     return True
 
   def _read_spaces(
@@ -150,17 +158,6 @@ class _Checker:
       return None
     return gymnasium_envs.describe_env(env, section)
 
-  def _describe_network(self) -> None:
-    network = self._config.copy_and_resolve_references().network
-    network.torso = 'auto'
-    env_spec = types.EnvSpec(specs.joined_spec(self._spec), 1, 0)
-    self._faults.attempt(lambda: agents.check_first_action(env_spec))
-    leaves = self._faults.attempt(
-      lambda: observations.make_leaves(network, env_spec)
-    )
-    if leaves is not None:
-      self._report.network = observations.describe(network, env_spec)
-
   def _play(
     self, env: gymnasium.Env, seed: int | None, rng: np.random.Generator
   ) -> _Arrays | None:
@@ -176,7 +173,7 @@ class _Checker:
       action = self._sample(env, rng)
       action = np.asarray(action, self._action_dtype)[()]
       start = time.perf_counter()
-      result = self._call('step', functools.partial(env.step, action))
+      result = self._faults.attempt(functools.partial(env.step, action), 'step')
       self._seconds += time.perf_counter() - start
       if result is None or self._step(result):
         return first
@@ -202,7 +199,9 @@ class _Checker:
 
   def _reset(self, env: gymnasium.Env, seed: int | None) -> _Arrays | None:
     """Resets; returns the observation's arrays, or None if that failed."""
-    result = self._call('reset', functools.partial(env.reset, seed=seed))
+    result = self._faults.attempt(
+      functools.partial(env.reset, seed=seed), 'reset'
+    )
     if result is None:
       return None
     return self._faults.attempt(
@@ -231,15 +230,6 @@ class _Checker:
         'self.np_random.',
       )
 
-  def _call(self, method: str, call: Callable[[], Any]) -> Any:
-    """Returns what a method returns; None if it raises."""
-    try:
-      return call()
-    except Exception as e:
-      text = settings.error_text(e)
-      self._faults.add(f'The environment failed in {method}: {text}.')
-      return None
-
   def _step(self, result: Any) -> bool:
     """Checks what a step returned; returns whether the episode is over."""
     self._report.steps += 1
@@ -249,7 +239,9 @@ class _Checker:
     observation, reward, terminated, truncated, _ = result
     self._observe(observation)
     self._faults.attempt(lambda: step_checks.reward(reward))
-    is_over = self._call('step', lambda: bool(terminated) or bool(truncated))
+    is_over = self._faults.attempt(
+      lambda: bool(terminated) or bool(truncated), 'step'
+    )
     return is_over is not False
 
   def _observe(self, observation: Any) -> _Arrays:

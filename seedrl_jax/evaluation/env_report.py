@@ -64,16 +64,23 @@ class Findings:
     self._texts.setdefault(kind, text)
     self._counts[kind] = self._counts.get(kind, 0) + 1
 
-  def attempt(self, call: Callable[[], _T]) -> _T | None:
-    """Returns what `call` returns; if it raises, adds that and returns None."""
+  def attempt(self, call: Callable[[], _T], method: str = '') -> _T | None:
+    """Returns what `call` returns; if it raises, adds that and returns None.
+
+    `method` is the environment's own, if `call` calls one.
+    """
     try:
       return call()
-    except step_checks.InvalidStep as e:
-      self.add(f'The environment {e}')
-    except (ValueError, registry.MissingLibraryError) as e:
-      self.add(str(e))
     except Exception as e:
-      self.add(f'{settings.error_text(e)}.')
+      if method:
+        text = settings.error_text(e)
+        self.add(f'The environment failed in {method}: {text}.')
+      elif isinstance(e, step_checks.InvalidStep):
+        self.add(f'The environment {e}')
+      elif isinstance(e, ValueError | registry.MissingLibraryError):
+        self.add(str(e))
+      else:
+        self.add(f'{settings.error_text(e)}.')
     return None
 
   def sentences(self) -> tuple[str, ...]:

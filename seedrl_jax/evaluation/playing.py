@@ -296,11 +296,18 @@ def make_worker(
   The stream returns all environments in each batch; `sink` None records none.
   """
   agent, params, version = player
+  num_envs = stream.num_envs
+  # By its run-wide ids, an agent explores.
+  env_ids = np.arange(num_envs, dtype=np.int32)
+  if options.sample:
+    env_ids = env_ids * env_spec.num_envs // num_envs
+  else:
+    env_ids += env_spec.num_envs
   device = jax.local_devices()[0]
   key = jax.random.PRNGKey(options.seed)
   output = specs.output_spec(agent, stream.spec, params)
   step = device_step_lib.DeviceStep(
-    agent, stream.spec, output, device, stream.num_envs, key
+    agent, stream.spec, output, device, num_envs, key
   )
   published = jax.device_put(params, device)
   return worker_lib.InferenceWorker(
@@ -308,18 +315,8 @@ def make_worker(
     device_step=step,
     sink=sink,
     parameters=lambda: (version, published),
-    global_env_id=_env_ids(env_spec, stream.num_envs, options.sample),
+    global_env_id=env_ids,
   )
-
-
-def _env_ids(
-  env_spec: types.EnvSpec, num_envs: int, sample: bool
-) -> np.ndarray:
-  """Returns int32 `[num_envs]` run-wide ids, by which an agent explores."""
-  ids = np.arange(num_envs, dtype=np.int32)
-  if sample:
-    return ids * env_spec.num_envs // num_envs
-  return ids + env_spec.num_envs
 
 
 def play(

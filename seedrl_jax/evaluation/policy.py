@@ -173,7 +173,12 @@ class Policy:
       step_checks.write_observation(observation, spec, rows, 0)
       leaves = nest_lib.flatten(rows)
       for (key, single), x in zip(singles, leaves, strict=True):
-        _check_choice(x, single, key)
+        if single.categories and not single.shape:
+          (values,) = single.categories
+          low, high = np.asarray(values[0]), np.asarray(values[-1])
+          bounds = step_checks.Bounds(key, low, high, True)
+          if violation := bounds.violation(x):
+            raise step_checks.InvalidStep(violation[1])
     except step_checks.InvalidStep as e:
       raise ValueError(f'Policy.act: the caller {e}') from e
     for x in leaves:
@@ -207,17 +212,6 @@ def _arrays(observation: Any) -> Iterator[np.ndarray]:
       yield from _arrays(observation[key])
   else:
     yield np.asarray(observation)
-
-
-def _check_choice(x: np.ndarray, spec: types.ArraySpec, key: str) -> None:
-  """Raises InvalidStep if single choices, `[1, ...]`, are out of range."""
-  if spec.shape or not spec.categories:
-    return
-  (values,) = spec.categories
-  low, high = np.asarray(values[0]), np.asarray(values[-1])
-  violation = step_checks.Bounds(key, low, high, True).violation(x)
-  if violation is not None:
-    raise step_checks.InvalidStep(violation[1])
 
 
 def _batch_size(observation: Any, spec: types.Nest) -> int | None:

@@ -114,33 +114,22 @@ def evaluate(
   config = playing.read_config(
     directory, options.allowed, factory=options.factory
   )
-  options = _with_all_tasks(config, options)
+  num_tasks = len(env_factory.task_names(config.env))
+  if num_tasks and not options.task:
+    if options.episodes < num_tasks:
+      raise ValueError(
+        f'--episodes={options.episodes}: give at least {num_tasks}, one for '
+        'each task, or --task=NAME.'
+      )
+    # All tasks get equally many environments.
+    num_envs = max(1, options.width // num_tasks) * num_tasks
+    options = dataclasses.replace(options, num_envs=num_envs)
   config.num_eval_envs = options.width
   env_spec = env_factory.make_env_spec(config)
   player = playing.load_player(
     directory, config, env_spec, options.checkpoint, line
   )
   return play(player, config, env_spec, options, line)
-
-
-def _with_all_tasks(
-  config: types.Config, options: EvaluationOptions
-) -> EvaluationOptions:
-  """Returns options by which all tasks of a run get equally many environments.
-
-  Raises:
-    ValueError: if there are fewer episodes than tasks.
-  """
-  count = len(env_factory.task_names(config.env))
-  if not count or options.task:
-    return options
-  if options.episodes < count:
-    raise ValueError(
-      f'--episodes={options.episodes}: give at least {count}, one for each '
-      'task, or --task=NAME.'
-    )
-  num_envs = max(1, options.width // count) * count
-  return dataclasses.replace(options, num_envs=num_envs)
 
 
 def play(

@@ -9,13 +9,12 @@ def make(
 ) -> tuple[pathlib.Path, pathlib.Path]:
   """Returns files with a certificate for `names` and its key."""
   certificate, key = folder / 'certificate.pem', folder / 'key.pem'
+  command = (
+    'openssl req -x509 -newkey ec -nodes -pkeyopt ec_paramgen_curve:prime256v1 '
+    f'-days 9999 -subj /CN=learner -addext subjectAltName={names}'
+  )
   subprocess.run(
-    [
-      *('openssl', 'req', '-x509', '-newkey', 'ec', '-nodes'),
-      *('-pkeyopt', 'ec_paramgen_curve:prime256v1', '-days', '9999'),
-      *('-subj', '/CN=learner', '-addext', f'subjectAltName={names}'),
-      *('-out', certificate, '-keyout', key),
-    ],
+    [*command.split(), '-out', certificate, '-keyout', key],
     check=True,
     capture_output=True,
   )

@@ -133,7 +133,8 @@ def learner(
   }
   return Process(
     [
-      *(sys.executable, runs.ROOT / 'launch/learner.py'),
+      sys.executable,
+      runs.ROOT / 'launch/learner.py',
       f'--config={runs.ROOT / "configs/base.py"}',
       f'--workdir={workdir}',
       *(f'--config.{key}={value}' for key, value in values.items()),
@@ -151,9 +152,12 @@ def actor(
   """Starts launch/actor.py, with 2 groups of 2 environments; see `learner`."""
   return Process(
     [
-      *(sys.executable, runs.ROOT / 'launch/actor.py'),
-      *(f'--learner={address}', '--envs_per_group=2'),
-      *(f'--allow_factory={_FACTORY}', *flags),
+      sys.executable,
+      runs.ROOT / 'launch/actor.py',
+      f'--learner={address}',
+      '--envs_per_group=2',
+      f'--allow_factory={_FACTORY}',
+      *flags,
     ],
     **environment,
   )

@@ -11,7 +11,7 @@ from tests.actors import toys
 _REPORT = local_messages.Report(7, 1 << 31, 0.25, 12, toys.episodes(2, 3))
 
 
-def test_of_too_many_episodes_the_newest_are_told():
+def test_of_too_many_episodes_the_newest_are_sent():
   many = base.EndedEpisodes(*[np.arange(10_005)] * 6)
   message = local_messages.pack_report(_REPORT._replace(episodes=many), 0)
   assert len(message) < local_messages.MAX_REPORT_BYTES

@@ -197,9 +197,9 @@ class Client:
 class Clock:
   """Makes a server's time pass."""
 
-  def __init__(self, opened: server.ActorServer):
+  def __init__(self, actor_server: server.ActorServer):
     """Replaces the clock of its event loop."""
-    self._loop = opened._state.loop
+    self._loop = actor_server._state.loop
     self._time = self._loop.time
     self._ahead = 0.0
     self._loop.time = lambda: self._time() + self._ahead
@@ -294,18 +294,20 @@ def learner(
 ) -> Iterator[tuple[server.ActorServer, Inference]]:
   """Yields a server on loopback (or `listening`) with inference behind it."""
   stream = remote_stream.RemoteStream(spec, num_envs, batch_size, 1, 0.0)
-  found = [
+  listening_addresses = [
     addresses.parse('--config.actors.addresses', text)
     for text in listening or ('127.0.0.1:0',)
   ]
   allocator = slot_allocator.SlotAllocator(
     env or {'id': spec.name}, [stream], (1, 2), local
   )
-  opened = server.ActorServer(allocator, found, security, timeout)
+  actor_server = server.ActorServer(
+    allocator, listening_addresses, security, timeout
+  )
   inference = Inference(stream)
   try:
-    yield opened, inference
+    yield actor_server, inference
   finally:
-    opened.close(ended=False)
+    actor_server.close(ended=False)
     inference.join()
     assert isinstance(inference.error, base.StreamClosed), inference.error

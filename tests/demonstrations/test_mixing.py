@@ -47,19 +47,11 @@ def _sampler(store: replay.TrajectoryStore, num_blocks: int = 1):
   return mixing.make_sampler(store, 8, num_blocks, 2 // num_blocks)
 
 
-def test_every_block_has_its_share(make, toy):
-  sampler = _sampler(make(), num_blocks=2)
-  sample = sampler.sample()
+def test_every_block_has_its_share_and_what_is_known_of_it(make, toy):
+  sample = _sampler(make(), num_blocks=2).sample()
   assert [block.width for block in sample.blocks] == [4, 4]
-  numbers = np.array(toy.numbers(sample)).reshape(2, 4)
-  assert (numbers[:, :3] < 4).all()
-  assert (numbers[:, 3] >= 100).all()
-
-
-def test_what_is_known_of_an_unroll_stands_in_its_column(make, toy):
-  sampler = _sampler(make(), num_blocks=2)
-  sample = sampler.sample()
   is_demonstration = np.array(toy.numbers(sample)) >= 100
+  assert is_demonstration.tolist() == 2 * [False, False, False, True]
   np.testing.assert_array_equal(
     sample.table_size, np.where(is_demonstration, 3, 4)
   )
@@ -147,8 +139,7 @@ def test_without_a_fraction_there_is_one_table(make):
 )
 def test_share_of_a_block(batch_size, fraction, num_blocks, expected):
   config = _config(batch_size, fraction)
-  found = mixing.demonstrations_per_block(config, num_blocks)
-  assert found == expected
+  assert mixing.demonstrations_per_block(config, num_blocks) == expected
 
 
 @pytest.mark.parametrize(
@@ -186,14 +177,11 @@ def demos_fixture(toy, tmp_path) -> str:
   return path
 
 
-def test_without_demonstrations_there_is_one_table():
-  (only,) = mixing.run_tables(_table_config())
-  assert only == table_configs.table_config(_table_config())
-
-
 @pytest.mark.parametrize('sampler', ['prioritized', 'uniform'])
 def test_demonstrations_are_drawn_as_unrolls_are_and_stay(demos, sampler):
-  config = _table_config(sampler, path=demos, fraction=0.25)
+  config = _table_config(sampler)
+  assert mixing.run_tables(config) == [table_configs.table_config(config)]
+  config.demonstrations.update(path=demos, fraction=0.25)
   first, second = mixing.run_tables(config)
   assert first == table_configs.table_config(config)
   assert second == table_configs.ReplayConfig(
@@ -213,18 +201,18 @@ def test_demonstrations_are_drawn_as_unrolls_are_and_stay(demos, sampler):
     ({'path': 'x'}, r'fraction=0\.0: give a number above 0 and below 1'),
     ({'path': 'x', 'fraction': 1.0}, r'fraction=1\.0: give a number'),
     ({'fraction': 0.5}, r'fraction=0\.5: there are none; give .*\.path'),
-    (
-      {'path': 'x', 'fraction': 0.5, 'sampler': 'fifo'},
-      r'a fifo queue cannot be mixed',
-    ),
     ({'path': 'x', 'fraction': 0.5}, 'path=x: no demonstrations are there'),
   ],
 )
 def test_refusals_name_the_flag(section, message):
   with pytest.raises(ValueError, match=message):
-    config = _table_config(section.pop('sampler', 'prioritized'), **section)
-    if config.replay.sampler == 'fifo':
-      config.replay.max_times_sampled = 1
+    mixing.run_tables(_table_config(**section))
+
+
+def test_a_queue_cannot_be_mixed():
+  config = _table_config('fifo', path='x', fraction=0.5)
+  config.replay.max_times_sampled = 1
+  with pytest.raises(ValueError, match='a fifo queue cannot be mixed'):
     mixing.run_tables(config)
 
 

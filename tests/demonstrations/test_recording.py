@@ -29,8 +29,10 @@ def scripted_fixture(tmp_path_factory):
   """Six episodes of a policy, all three kinds in both environments."""
   folder = tmp_path_factory.mktemp('demos') / 'scripted'
   config = recording_runs.student()
-  made = recording_runs.record(config, folder, episodes=6, num_envs=2, seed=1)
-  return made, *recording_runs.read(folder, config)
+  recording = recording_runs.record(
+    config, folder, episodes=6, num_envs=2, seed=1
+  )
+  return recording, *recording_runs.read(folder, config)
 
 
 def test_a_policys_play_is_recorded_step_by_step(scripted):
@@ -57,21 +59,21 @@ def test_a_policys_play_is_recorded_step_by_step(scripted):
 
 
 def test_every_transition_is_trained_on(scripted):
-  made, unroll, _ = scripted
+  recording, unroll, _ = scripted
   trained = slice(recording_runs.BURN_IN, -1)
   seen = unroll.steps.observation[trained, :, :2].reshape(-1, 2)
   # Per environment 3 + 5 + 4 transitions and three FIRSTs, by fours.
-  assert made.manifest.sequences == unroll.env_id.size == 2 * 4
+  assert recording.manifest.sequences == unroll.env_id.size == 2 * 4
   expected = {(e, s) for e, n in enumerate((3, 5, 4)) for s in range(n + 1)}
   assert {(int(e), int(s)) for e, s in seen} == expected
 
 
 def test_single_transitions_are_recorded_without_resets(tmp_path):
   config = recording_runs.student(unroll_length=1, burn_in=0)
-  made = recording_runs.record(
+  recording = recording_runs.record(
     config, tmp_path / 'demos', episodes=6, num_envs=2, seed=1
   )
-  assert made.manifest.sequences == 2 * (3 + 5 + 4)
+  assert recording.manifest.sequences == 2 * (3 + 5 + 4)
 
 
 def test_frames_are_right_and_the_memory_is_zero(scripted):
@@ -95,18 +97,19 @@ def test_frames_are_right_and_the_memory_is_zero(scripted):
 
 
 def test_report_and_manifest_have_the_figures(scripted):
-  made, *_ = scripted
-  assert sorted(made.returns) == [6, 6, 10, 10, 15, 15]
-  text = made.report()
+  recording, *_ = scripted
+  assert sorted(recording.returns) == [6, 6, 10, 10, 15, 15]
+  text = recording.report()
   assert 'recording_runs:by_step: kept 6 of 6 episodes' in text
   assert 'return 10.33 ± 1.65' in text
-  assert text.endswith(f'8 sequences in {made.places[0]}')
-  read = folder_lib.read_manifest(made.places[0])
-  assert read == made.manifest
-  assert (read.env_id, read.episodes) == ('tests.envs.toys:scripted', 6)
-  assert read.mean_return == pytest.approx(31 / 3)
-  assert ['env_id', [], '<i4'] in read.unroll['leaves']
-  assert read.unroll['stride'] == recording_runs.UNROLL
+  assert text.endswith(f'8 sequences in {recording.places[0]}')
+  manifest = folder_lib.read_manifest(recording.places[0])
+  assert manifest == recording.manifest
+  assert manifest.env_id == 'tests.envs.toys:scripted'
+  assert manifest.episodes == 6
+  assert manifest.mean_return == pytest.approx(31 / 3)
+  assert ['env_id', [], '<i4'] in manifest.unroll['leaves']
+  assert manifest.unroll['stride'] == recording_runs.UNROLL
 
 
 def test_policy_that_cannot_wrap_closes_the_environments(tmp_path, monkeypatch):
@@ -123,10 +126,10 @@ def test_policy_that_cannot_wrap_closes_the_environments(tmp_path, monkeypatch):
 
 def test_only_good_episodes_are_kept(tmp_path):
   config = recording_runs.student()
-  made = recording_runs.record(
+  recording = recording_runs.record(
     config, tmp_path / 'out', episodes=6, num_envs=2, min_return=10.0
   )
-  assert sorted(made.returns) == [10, 10, 15, 15]
+  assert sorted(recording.returns) == [10, 10, 15, 15]
   unroll, _ = recording_runs.read(tmp_path / 'out', config)
   steps = unroll.steps
   assert set(np.unique(steps.observation[..., 0])) == {1, 2}
@@ -134,7 +137,7 @@ def test_only_good_episodes_are_kept(tmp_path):
   last = steps.step_type == _LAST
   np.testing.assert_array_equal(last[:-1], (steps.step_type == _FIRST)[1:])
   # 5 + 4 transitions and two FIRSTs make three sequences each.
-  assert made.manifest.sequences == 2 * 3
+  assert recording.manifest.sequences == 2 * 3
 
 
 def test_nothing_good_is_refused_and_leaves_no_folder(tmp_path):
@@ -145,14 +148,14 @@ def test_nothing_good_is_refused_and_leaves_no_folder(tmp_path):
   assert list(tmp_path.iterdir()) == []
 
 
-@pytest.fixture(scope='module', name='own')
-def own_fixture(tmp_path_factory):
+@pytest.fixture(scope='module', name='r2d2_teacher')
+def r2d2_teacher_fixture(tmp_path_factory):
   """A checkpoint of R2D2 teaches R2D2."""
-  folder = tmp_path_factory.mktemp('own')
+  folder = tmp_path_factory.mktemp('r2d2_teacher')
   config = recording_runs.student()
   state = evaluation_runs.initial_state(config)
   evaluation_runs.save_states(folder / 'teacher', config, state)
-  made = recording_runs.record(
+  recording = recording_runs.record(
     config,
     folder / 'out',
     teacher_workdir=folder / 'teacher',
@@ -162,7 +165,7 @@ def own_fixture(tmp_path_factory):
   return (
     config,
     _agent(config).acting_params(state),
-    made,
+    recording,
     *recording_runs.read(folder / 'out', config),
   )
 
@@ -173,10 +176,12 @@ def _agent(config) -> agents.Agent:
   return agents.load_agent(config, env_factory.make_env_spec(config))
 
 
-def test_the_same_agents_values_states_and_priorities_are_recorded(own):
-  config, params, made, unroll, priorities = own
-  assert made.manifest.made_by.startswith('checkpoint 1 of ')
-  assert made.manifest.made_by.endswith('(r2d2)')
+def test_the_same_agents_values_states_and_priorities_are_recorded(
+  r2d2_teacher,
+):
+  config, params, recording, unroll, priorities = r2d2_teacher
+  assert recording.manifest.made_by.startswith('checkpoint 1 of ')
+  assert recording.manifest.made_by.endswith('(r2d2)')
   agent = _agent(config)
   core = unroll.initial_core
   inputs = types.agent_input(unroll.steps)
@@ -231,10 +236,10 @@ def test_another_agent_teaches_by_its_actions(tmp_path):
 def test_a_run_without_core_and_overlap_can_learn_too(tmp_path):
   config = _vtrace()
   config.unroll_length = 4
-  made = recording_runs.record(config, tmp_path / 'out', episodes=1)
+  recording = recording_runs.record(config, tmp_path / 'out', episodes=1)
   # FIRST, three transitions, and FIRST again.
   unroll, _ = recording_runs.read(tmp_path / 'out', config)
-  assert made.manifest.sequences == 1
+  assert recording.manifest.sequences == 1
   np.testing.assert_array_equal(
     unroll.steps.observation[:, 0, 1], [0, 1, 2, 3, 0]
   )

@@ -20,15 +20,24 @@ def config(env_id: str, **values: Any) -> Any:
   return section
 
 
-def toy(name: str, **kwargs: Any) -> Any:
+def toy(name: str, processes: int = 0, **kwargs: Any) -> Any:
   """Returns an `env` section for a factory in `toys`."""
-  factory = f'tests.envs.toys:{name}'
-  return config('CartPole-v1', factory=factory, factory_kwargs=kwargs)
+  return config(
+    'CartPole-v1',
+    factory=f'tests.envs.toys:{name}',
+    factory_kwargs=kwargs,
+    processes=processes,
+  )
 
 
 def make(section: Any, num_envs: int = 1, batch_size: int = 0, seed: int = 1):
   """Makes a stream; batch size 0 means all environments."""
   return factory.make_stream(section, seed, num_envs, batch_size or num_envs)
+
+
+def make_seven(name: str, processes: int, **kwargs: Any) -> Any:
+  """Makes a stream of seven toys in batches of five and two."""
+  return make(toy(name, processes, **kwargs), 7, 5)
 
 
 def roll(stream: base.EnvStream, actions: np.ndarray) -> list[types.EnvOutput]:

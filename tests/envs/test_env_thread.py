@@ -1,9 +1,7 @@
 """Tests of how environments in threads and processes stop."""
 
 import threading
-import time
 import types
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,16 +9,7 @@ import pytest
 
 from seedrl_jax.envs import base, env_thread
 from tests.envs import streams
-from tests.patience import PATIENCE
-
-# Seconds; only against hangs.
-
-
-def _wait_until(is_true: Callable[[], bool]) -> None:
-  deadline = time.monotonic() + PATIENCE
-  while not is_true():
-    assert time.monotonic() < deadline
-    time.sleep(0.01)
+from tests.patience import PATIENCE, wait_until
 
 
 @pytest.mark.parametrize('seconds_per_call', [9.0, 11.0])
@@ -64,7 +53,7 @@ def test_calls_that_wait_at_an_interrupt_are_refused():
 
   caller = threading.Thread(target=call, daemon=True)
   caller.start()
-  _wait_until(lambda: thread._calls.qsize() == 1)
+  wait_until(lambda: thread._calls.qsize() == 1)
   thread.interrupt()
   go_on.set()
   caller.join(PATIENCE)
@@ -72,13 +61,6 @@ def test_calls_that_wait_at_an_interrupt_are_refused():
   assert thread.join(PATIENCE)
   with pytest.raises(base.StreamClosed):
     thread.call(lambda: None)
-
-
-def _make(name: str, count: int, **kwargs: Any) -> Any:
-  """Makes seven environments in batches of five and two."""
-  section = streams.toy(name, **kwargs)
-  section.processes = count
-  return streams.make(section, 7, 5)
 
 
 def _have_ended(stream: Any) -> bool:
@@ -95,11 +77,11 @@ def test_environment_that_hangs_is_named_by_close(
   monkeypatch, method: str, count: int
 ):
   monkeypatch.setattr(env_thread, 'END_SECONDS', PATIENCE)
-  stream = _make('stuck', count, at=3, method=method)
+  stream = streams.make_seven('stuck', count, at=3, method=method)
   first, _ = stream.recv(), stream.recv()
   if method == 'step':
     stream.send(np.zeros(5, np.int32), first.env_id)
-    _wait_until(lambda: stream._running() == [3])
+    wait_until(lambda: stream._running() == [3])
   ended = threading.Event()
 
   def receive():
@@ -110,7 +92,7 @@ def test_environment_that_hangs_is_named_by_close(
   threading.Thread(target=receive, daemon=True).start()
   stream.interrupt()
   assert ended.wait(PATIENCE)
-  _wait_until(lambda: stream._running() == [3])
+  wait_until(lambda: stream._running() == [3])
   monkeypatch.setattr(env_thread, 'END_SECONDS', 0.0)
   with pytest.raises(
     base.EnvironmentFailed,
@@ -119,17 +101,17 @@ def test_environment_that_hangs_is_named_by_close(
     stream.close()
   stream.close()
   if count:
-    _wait_until(lambda: _have_ended(stream))
+    wait_until(lambda: _have_ended(stream))
 
 
 def test_process_that_hangs_is_killed_and_named_without_the_streams_close(
   monkeypatch,
 ):
   monkeypatch.setattr(env_thread, 'END_SECONDS', PATIENCE)
-  stream = _make('stuck', 2, at=3, method='close')
+  stream = streams.make_seven('stuck', 2, at=3, method='close')
   stream.recv(), stream.recv()
   stream.interrupt()
-  _wait_until(lambda: stream._running() == [3])
+  wait_until(lambda: stream._running() == [3])
   monkeypatch.setattr(env_thread, 'END_SECONDS', 0.0)
   with pytest.raises(base.EnvironmentFailed, match=r'^Environment 3 of '):
     stream._thread.join(PATIENCE)
@@ -137,7 +119,7 @@ def test_process_that_hangs_is_killed_and_named_without_the_streams_close(
 
 
 def test_processes_call_no_environment_after_a_stop():
-  stream = _make('scripted', 2)
+  stream = streams.make_seven('scripted', 2)
   first, _ = stream.recv(), stream.recv()
   stream._groups[0].envs.stop()
   stream.send(np.zeros(5, np.int32), first.env_id)
@@ -148,7 +130,7 @@ def test_processes_call_no_environment_after_a_stop():
 
 def test_interrupt_lets_the_environments_that_follow_make_no_step(monkeypatch):
   monkeypatch.setattr(env_thread, 'END_SECONDS', PATIENCE)
-  stream = _make('scripted', 0)
+  stream = streams.make_seven('scripted', 0)
   first = stream.recv()
   envs = stream._groups[0].envs.envs
   is_called, go_on = threading.Event(), threading.Event()
@@ -170,7 +152,7 @@ def test_interrupt_lets_the_environments_that_follow_make_no_step(monkeypatch):
 
 
 def test_send_lets_no_other_thread_interrupt_it(monkeypatch):
-  stream = _make('scripted', 0)
+  stream = streams.make_seven('scripted', 0)
   first = stream.recv()
   is_free = []
 
@@ -187,7 +169,7 @@ def test_send_lets_no_other_thread_interrupt_it(monkeypatch):
 
 
 def test_signal_handler_may_close_a_stream_that_sends(monkeypatch):
-  stream = _make('scripted', 2)
+  stream = streams.make_seven('scripted', 2)
   first = stream.recv()
   pipe = stream._groups[0].envs._pipes[0]
   send = pipe._send_bytes

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces, wrappers
 
-from seedrl_jax.envs import gymnasium_envs, specs
+from seedrl_jax.envs import action_masks, gymnasium_envs, specs
 from tests.envs import streams, toys
 
 _EMPTY = spaces.Box(-1, 1, (0, 3))
@@ -60,9 +60,9 @@ def test_notebooks_loop_does_not_hinder_that_of_an_environment():
 def test_warns_once_of_statistics_that_checkpoints_lack(monkeypatch):
   warnings: list[str] = []
   monkeypatch.setattr(
-    gymnasium_envs.logging, 'warning', lambda _, x: warnings.append(x)
+    action_masks.logging, 'warning', lambda _, x: warnings.append(x)
   )
-  gymnasium_envs._warn.cache_clear()
+  action_masks.warn_once.cache_clear()
   for _ in range(2):
     _describe('normalized')
     _describe('with_spaces', observation='full', action='full')

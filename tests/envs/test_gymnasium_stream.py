@@ -13,11 +13,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.envs import (
-  base,
-  factory,
-  processes,
-)
+from seedrl_jax.envs import base, factory, processes
 from tests.envs import streams, toys
 
 FIRST, MID, LAST = types.StepType
@@ -101,8 +97,7 @@ def test_dict_observations_follow_the_spec_without_the_text():
 
 @pytest.mark.parametrize('count', [0, 2])
 def test_dict_of_floats_is_joined_in_the_order_of_its_keys(count: int):
-  section = streams.toy('parts')
-  section.processes = count
+  section = streams.toy('parts', count)
   stream = streams.make(section, 3)
   spec = types.ArraySpec((3,), np.dtype(np.float32))
   assert factory.make_spec(section).observation == spec
@@ -170,9 +165,7 @@ def test_made_environment_has_its_own_name():
   [('discrete', 0), ('joint', 2), ('binary', 0), ('box', 0), ('box', 2)],
 )
 def test_actions_of_any_shape_reach_their_environments(kind: str, count: int):
-  section = streams.toy('echo', kind=kind)
-  section.processes = count
-  stream = streams.make(section, 3)
+  stream = streams.make(streams.toy('echo', count, kind=kind), 3)
   spec = stream.spec.action
   actions = spec.sample(np.random.default_rng(0), 3, 3)
   outputs = streams.roll(stream, actions)
@@ -210,9 +203,7 @@ def test_unusable_values_are_refused(
 def test_observation_that_is_not_finite_names_the_environment(
   value: float, count: int
 ):
-  section = streams.toy('spoiled', value=value)
-  section.processes = count
-  stream = streams.make(section, 3)
+  stream = streams.make(streams.toy('spoiled', count, value=value), 3)
   with pytest.raises(
     base.EnvironmentFailed,
     match=rf'^Environment 0 of tests\.envs\.toys:spoiled gave an observation '
@@ -226,17 +217,13 @@ def test_observation_that_is_not_finite_names_the_environment(
 @pytest.mark.parametrize(
   ('kind', 'text'),
   [
-    ('none', 'gave a reward of None, which is not a number from -1,000,000'),
-    ('nan', 'gave a reward of nan, which'),
-    ('huge', r'gave a reward of 1e\+39, which'),
+    ('nan', 'gave a reward of nan, which is not a number from -1,000,000'),
     ('shape', r'gave an observation of shape \(2,\) instead of \(3,\)'),
     ('old', 'returned 4 values from step instead of 5 values'),
   ],
 )
 def test_unusable_step_names_the_environment(kind: str, text: str, count: int):
-  section = streams.toy('odd', kind=kind)
-  section.processes = count
-  stream = streams.make(section, 3)
+  stream = streams.make(streams.toy('odd', count, kind=kind), 3)
   with pytest.raises(
     base.EnvironmentFailed,
     match=rf'^Environment 0 of tests\.envs\.toys:odd {text}',
@@ -252,18 +239,6 @@ def test_reward_may_be_an_array_of_one_number():
   assert streams.column(outputs, 'reward') == [0, 1, 2, 3]
 
 
-def test_observations_outside_their_box_cause_a_warning_per_stream(caplog):
-  for _ in range(2):
-    stream = streams.make(streams.toy('odd', kind='outside'), 2)
-    streams.roll(stream, ACTIONS.repeat(2, axis=1))
-  text, again = (record.message for record in caplog.records)
-  assert text == again
-  assert text == (
-    'Environment 0 of tests.envs.toys:odd gave an observation with -7.0, which '
-    'is not from -1.0 to 1e+16: correct it or its space. The run goes on.'
-  )
-
-
 @pytest.mark.parametrize('env_id', range(4))
 def test_each_environment_of_each_group_is_compared_with_its_box(
   env_id: int, caplog, monkeypatch
@@ -272,8 +247,13 @@ def test_each_environment_of_each_group_is_compared_with_its_box(
   env = stream._groups[env_id // 2].envs.envs[env_id % 2]
   monkeypatch.setattr(env, '_observe', lambda _: np.full(3, -7.0))
   streams.roll(stream, ACTIONS.repeat(2, axis=1))
+  # Only once in a stream.
   (text,) = (record.message for record in caplog.records)
-  assert text.startswith(f'Environment {env_id} of ')
+  assert text == (
+    f'Environment {env_id} of tests.envs.toys:scripted gave an observation '
+    'with -7.0, which is not from -1.0 to 1e+16: correct it or its space. The '
+    'run goes on.'
+  )
   stream.close()
 
 
@@ -287,11 +267,8 @@ def test_discrete_observation_outside_its_range_fails():
 
 
 @pytest.mark.parametrize('count', [0, 2])
-@pytest.mark.parametrize('name', ['telltale', 'bound'])
-def test_infos_bounds_and_threads_of_all_kinds(name: str, count: int):
-  section = streams.toy(name)
-  section.processes = count
-  stream = streams.make(section, 4, 2)
+def test_environments_are_used_in_the_thread_that_made_them(count: int):
+  stream = streams.make(streams.toy('bound', count), 4, 2)
   streams.roll(stream, ACTIONS.repeat(2, axis=1))
   # Raises what the environments do.
   stream.close()
@@ -305,13 +282,6 @@ def test_environments_are_drawn_in_their_thread():
 
 
 _ACTIONS = np.random.default_rng(0).integers(0, 4, (60, 7), np.int32)
-
-
-def _make(name: str, count: int, **kwargs: Any) -> Any:
-  """Makes seven environments in batches of five and two."""
-  section = streams.toy(name, **kwargs)
-  section.processes = count
-  return streams.make(section, 7, 5)
 
 
 def _pids(stream: Any) -> list[int]:
@@ -334,13 +304,14 @@ def _play(stream: Any) -> list[Any]:
 
 @pytest.mark.parametrize('name', ['scripted', 'seeded'])
 def test_steps_are_those_of_environments_in_this_process(name: str):
-  here, there = _play(_make(name, 0)), _play(_make(name, 4))
+  here = _play(streams.make_seven(name, 0))
+  there = _play(streams.make_seven(name, 4))
   chex.assert_trees_all_equal(here[0], there[0])
   assert here[1] == there[1] != []
 
 
 def test_processes_have_no_jax_and_outlive_signals_to_their_group():
-  stream = _make('telling', 1)
+  stream = streams.make_seven('telling', 1)
   # Whether JAX is imported, and restricted to the CPU.
   assert stream.recv().observation.tolist() == [[0, 1]] * 5
   assert stream.recv().observation.tolist() == [[0, 1]] * 2
@@ -357,7 +328,7 @@ def test_processes_have_no_jax_and_outlive_signals_to_their_group():
 
 
 def test_failure_of_an_environment_reaches_the_receiver():
-  stream = _make('failing', 0, how='step')
+  stream = streams.make_seven('failing', 0, how='step')
   with pytest.raises(toys.UnpicklableError, match='Unpicklable: step'):
     _play(stream)
   # It does not hang.
@@ -366,7 +337,7 @@ def test_failure_of_an_environment_reaches_the_receiver():
 
 @pytest.mark.parametrize('how', ['step', 'make'])
 def test_failure_in_a_process_comes_with_its_traceback(how: str):
-  stream = _make('failing', 2, how=how)
+  stream = streams.make_seven('failing', 2, how=how)
   with pytest.raises(base.EnvironmentFailed) as caught:
     _play(stream)
   assert f'Unpicklable: {how}' in str(caught.value)
@@ -376,7 +347,7 @@ def test_failure_in_a_process_comes_with_its_traceback(how: str):
 
 
 def test_environment_that_cannot_be_closed_leaves_no_other_open(monkeypatch):
-  stream = _make('scripted', 0)
+  stream = streams.make_seven('scripted', 0)
   first, *_, last = (e for group in stream._groups for e in group.envs.envs)
   closed = []
   monkeypatch.setattr(first, 'close', lambda: closed.append(0))
@@ -404,7 +375,7 @@ def test_process_that_cannot_be_started_leaves_no_other(monkeypatch):
 
   monkeypatch.setattr(processes._CONTEXT.Process, 'start', start_one)
   with pytest.raises(ValueError, match='no more processes'):
-    _make('scripted', 4)
+    streams.make_seven('scripted', 4)
   (close,) = at_exit
   (process,) = close.__self__._processes
   close()
@@ -412,7 +383,7 @@ def test_process_that_cannot_be_started_leaves_no_other(monkeypatch):
 
 
 def test_killed_process_is_noticed():
-  stream = _make('scripted', 2)
+  stream = streams.make_seven('scripted', 2)
   first = stream.recv()
   os.kill(_pids(stream)[0], signal.SIGKILL)
   with pytest.raises(base.EnvironmentFailed, match=r'\(exit code -9'):
@@ -426,8 +397,8 @@ def test_killed_process_is_noticed():
 _PARENT = """
 import sys
 if __name__ == '__main__':
-  from tests.envs import test_gymnasium_stream as test
-  stream = test._make('scripted', 2)
+  from tests.envs import streams, test_gymnasium_stream as test
+  stream = streams.make_seven('scripted', 2)
   stream.recv()
   print(*test._pids(stream), flush=True)
   sys.stdin.read()

@@ -79,12 +79,18 @@ def test_outermost_keys_are_dropped_and_all_are_sorted():
       spaces.Box(
         np.array([[0.0, -np.inf]]), np.array([[1 / 3, np.inf]]), dtype=float
       ),
-      *(np.float32, (1, 2), [0, -np.inf], [1 / 3, np.inf]),
+      np.float32,
+      (1, 2),
+      [0, -np.inf],
+      [1 / 3, np.inf],
     ),
     # EnvPool's bounds of ViZDoom's buttons.
     (
       spaces.Box(np.finfo(float).tiny, np.finfo(float).max, (1,), float),
-      *(np.float32, (1,), [0], [np.inf]),
+      np.float32,
+      (1,),
+      [0],
+      [np.inf],
     ),
   ],
 )

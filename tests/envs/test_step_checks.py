@@ -19,16 +19,24 @@ _SPEC = {
   'value', [1.5, np.float32(1.5), np.array(1.5), np.array([[1.5]])]
 )
 def test_one_number_of_any_kind_is_a_reward(value: Any):
-  assert step_checks.step_values((0, value, True, False, {})) == (
-    *(0, 1.5, True, False),
-  )
+  values = step_checks.step_values((0, value, True, False, {}))
+  assert values == (0, 1.5, True, False)
 
 
 @pytest.mark.parametrize(
   'value',
   [
-    *(None, np.nan, -np.inf, 2e6, 10**400, 'much', '3', b'3', {}),
-    *(np.complex64(3), [1.0, 2.0], [[1.0], [1.0, 2.0]]),
+    None,
+    np.nan,
+    -np.inf,
+    2e6,
+    10**400,
+    '3',
+    b'3',
+    {},
+    np.complex64(3),
+    [1.0, 2.0],
+    [[1.0], [1.0, 2.0]],
   ],
 )
 def test_other_rewards_are_invalid(value: Any):

@@ -51,8 +51,8 @@ def test_a_refusal_names_all_flags_that_are_missing():
 
 def test_all_that_the_package_has_is_listed():
   (folder,) = agents.__path__
-  found = {p.name for p in pathlib.Path(folder).glob('*/') if p.name[0] != '_'}
-  assert found == set(trust.AGENTS)
+  names = {p.name for p in pathlib.Path(folder).glob('*/') if p.name[0] != '_'}
+  assert names == set(trust.AGENTS)
   (folder,) = envs.__path__
   modules = {
     f'{envs.__name__}.{p.stem}' for p in pathlib.Path(folder).glob('*.py')

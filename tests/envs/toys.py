@@ -1,7 +1,6 @@
 """Gymnasium environments with scripted steps."""
 
 import asyncio
-import itertools
 import multiprocessing
 import os
 import sys
@@ -246,11 +245,8 @@ class Spoiled(Scripted):
 
 ODD_VALUES = {
   'array': (1, np.array([2.0])),
-  'none': (1, None),
   'nan': (1, np.nan),
-  'huge': (1, 1e39),
   'shape': (0, np.zeros(2)),
-  'outside': (0, np.full(3, -7.0)),
 }
 
 
@@ -267,22 +263,6 @@ class Odd(Scripted):
       place, value = ODD_VALUES[self._kind]
       values[place] = value
     return tuple(values[:4] if self._kind == 'old' else values)
-
-
-class Telltale(Scripted):
-  """Has infos and bounds that no other step or environment has."""
-
-  _count = itertools.count()
-
-  def __init__(self) -> None:
-    super().__init__()
-    high = 1e6 + next(self._count)
-    self.observation_space = spaces.Box(-1, high, (3,), np.float64)
-
-  def step(self, action: Any) -> Any:
-    *values, _ = super().step(action)
-    value = [np.zeros(self._step), {'x': 1}, 'text', 1 << 70][self._step % 4]
-    return *values, {'info': value}
 
 
 class Bound(Scripted):
@@ -328,4 +308,4 @@ class Beyond(Scripted):
 # Names of factories.
 scripted, seeded, echo, telling = Scripted, Seeded, Echo, Telling
 stuck, spoiled, parts, match = Stuck, Spoiled, Parts, Match
-odd, telltale, bound, beyond = Odd, Telltale, Bound, Beyond
+odd, bound, beyond = Odd, Bound, Beyond

@@ -99,25 +99,25 @@ _COUNT = itertools.count()
   ],
 )
 def test_reports_every_fault_and_warning(kind, faults, warnings):
-  found = seedrl_jax.check_env(lambda: Faulty(kind), 3, 50)
-  for texts, patterns in ((found.faults, faults), (found.warnings, warnings)):
+  report = seedrl_jax.check_env(lambda: Faulty(kind), 3, 50)
+  for texts, patterns in ((report.faults, faults), (report.warnings, warnings)):
     assert len(texts) == len(patterns), texts
     for text, pattern in zip(sorted(texts), sorted(patterns), strict=True):
       assert re.search(pattern, text), (pattern, text)
-  assert found.is_deterministic == {'random': False, 'reset': None}.get(
+  assert report.is_deterministic == {'random': False, 'reset': None}.get(
     kind, True
   )
-  assert f'Faults: {len(faults)}; ' in found.report()
+  assert f'Faults: {len(faults)}; ' in report.report()
 
 
 def test_reports_speed_and_the_network_that_auto_takes():
   env = wrappers.TimeLimit(toys.Scripted(), 99)
-  found = seedrl_jax.check_env(env, episodes=3)
-  assert (found.episodes, found.steps) == (3, 3 + 5 + 4)
-  assert found.steps_per_second > 0
-  assert 'float32[3], torso mlp' in found.network
-  found = seedrl_jax.check_env('tests.envs.toys:scripted', episodes=1)
-  assert found.name == 'tests.envs.toys:scripted' and not found.faults
+  report = seedrl_jax.check_env(env, episodes=3)
+  assert (report.episodes, report.steps) == (3, 3 + 5 + 4)
+  assert report.steps_per_second > 0
+  assert 'float32[3], torso mlp' in report.network
+  report = seedrl_jax.check_env('tests.envs.toys:scripted', episodes=1)
+  assert report.name == 'tests.envs.toys:scripted' and not report.faults
 
 
 def test_notebooks_loop_does_not_hinder_that_of_an_environment():
@@ -129,9 +129,9 @@ def test_notebooks_loop_does_not_hinder_that_of_an_environment():
 
 def test_environments_of_envpool_are_checked_through_their_streams():
   config = seedrl_jax.make_config('vtrace_cartpole', env__id='Catch-v0')
-  found = seedrl_jax.check_env(config, episodes=2)
-  assert (found.steps, found.is_deterministic) == (2 * 9, True)
-  assert not found.faults and not found.warnings
+  report = seedrl_jax.check_env(config, episodes=2)
+  assert (report.steps, report.is_deterministic) == (2 * 9, True)
+  assert not report.faults and not report.warnings
 
 
 def test_all_spaces_that_cannot_be_used_are_reported():
@@ -141,8 +141,8 @@ def test_all_spaces_that_cannot_be_used_are_reported():
     'empty': spaces.Box(0, 1, (0,)),
   })
   env.action_space = spaces.Text(3)
-  found = seedrl_jax.check_env(env)
-  assert [text.rpartition('Scripted: ')[2][:20] for text in found.faults] == [
+  report = seedrl_jax.check_env(env)
+  assert [text.rpartition('Scripted: ')[2][:20] for text in report.faults] == [
     "the observation 'emp",
     'observations must be',
     'actions must be arra',
@@ -153,21 +153,21 @@ def test_what_training_would_refuse_or_warn_of_is_reported():
   env = toys.Scripted()
   env.observation_space = spaces.Discrete(2**21)
   env.action_space = spaces.Discrete(3, start=1)
-  found = seedrl_jax.check_env(env, 1, 9)
-  texts = '\n'.join(found.faults)
+  report = seedrl_jax.check_env(env, 1, 9)
+  texts = '\n'.join(report.faults)
   assert 'among 2097152 values, too many to learn each' in texts
   assert 'actions of tests.envs.toys:Scripted begin at (1,), not at 0' in texts
-  assert not found.network
+  assert not report.network
   env = toys.Scripted()
   env.observation_space = spaces.MultiDiscrete([9, 9, 4], start=[0, 0, 1])
   env._observe = lambda action: np.array([0, 9, 1])
-  found = seedrl_jax.check_env(env, 1, 9)
-  assert not found.faults
-  assert 'with 9, which is not from 0 to 8' in found.warnings[0]
+  report = seedrl_jax.check_env(env, 1, 9)
+  assert not report.faults
+  assert 'with 9, which is not from 0 to 8' in report.warnings[0]
 
 
 def test_what_makes_no_environment_is_a_fault():
-  found = seedrl_jax.check_env(lambda: 3)
-  assert 'not a int' in found.faults[0]
-  found = seedrl_jax.check_env('nowhere:make')
-  assert 'there is no module nowhere' in found.faults[0]
+  report = seedrl_jax.check_env(lambda: 3)
+  assert 'not a int' in report.faults[0]
+  report = seedrl_jax.check_env('nowhere:make')
+  assert 'there is no module nowhere' in report.faults[0]

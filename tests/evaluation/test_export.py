@@ -57,8 +57,8 @@ def _export(folder, case):
     # Few large patches of colour.
     observations = np.zeros(shape, np.uint8)
     observations[:, :, :3] = rng.integers(0, 256, (*shape[:2], 1, 6, 1))
-  own = policy.Policy(player, spec)
-  return observations, np.stack([own.act(x) for x in observations])
+  act = policy.Policy(player, spec).act
+  return observations, np.stack([act(x) for x in observations])
 
 
 @pytest.mark.parametrize('case', _CASES)

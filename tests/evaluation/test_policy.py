@@ -13,7 +13,8 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.configs import ppo_pendulum, r2d2_base
-from seedrl_jax.evaluation import playing, policy
+from seedrl_jax.evaluation import playing
+from seedrl_jax.evaluation import policy as policy_lib
 from tests import runs
 from tests.evaluation import evaluation_runs
 
@@ -45,7 +46,7 @@ def _make(
     agent.acting_params(state),
   )
   player = playing.Player(agent, params, 7)
-  return player, policy.Policy(player, spec, sample)
+  return player, policy_lib.Policy(player, spec, sample)
 
 
 def _expected(player, spec, observations, rewards, first):
@@ -80,7 +81,7 @@ def test_a_batch_acts_as_stepping_the_agent_by_hand(make, action, values):
   if 'burn_in' in values:
     # No chance, whose keys differ.
     values = {**values, 'exploration__eval_epsilon': 0.0}
-  player, own = _make(make, action, **values)
+  player, policy = _make(make, action, **values)
   rng = np.random.default_rng(0)
   observations = rng.normal(size=(_STEPS, _BATCH, 2)).astype(np.float32)
   rewards = rng.normal(size=(_STEPS, _BATCH)).astype(np.float32)
@@ -89,17 +90,17 @@ def test_a_batch_acts_as_stepping_the_agent_by_hand(make, action, values):
   actions = []
   for t in range(_STEPS):
     if t == 3:
-      own.reset([1])
-    actions.append(own.act(observations[t], rewards[t]))
-  wanted = _expected(player, own.spec, observations, rewards, first)
+      policy.reset([1])
+    actions.append(policy.act(observations[t], rewards[t]))
+  wanted = _expected(player, policy.spec, observations, rewards, first)
   if not action.is_discrete:
     assert (np.abs(wanted) > 1e-3).any()
     wanted = np.clip(wanted, -1e-3, 1e-3)
   np.testing.assert_allclose(np.stack(actions), wanted, rtol=1e-5)
   # A row alone acts alike.
-  own.reset()
+  policy.reset()
   alone = [
-    own.act(observations[t, 0].astype(np.float64), rewards[t, 0])
+    policy.act(observations[t, 0].astype(np.float64), rewards[t, 0])
     for t in range(_STEPS)
   ]
   np.testing.assert_allclose(np.stack(alone), wanted[:, 0], rtol=1e-5)
@@ -107,13 +108,13 @@ def test_a_batch_acts_as_stepping_the_agent_by_hand(make, action, values):
 
 
 def test_state_is_forgotten_at_a_reset_only():
-  _, own = _make(r2d2_base.get_config, _DISCRETE, burn_in=0, **_RECURRENT)
+  _, policy = _make(r2d2_base.get_config, _DISCRETE, burn_in=0, **_RECURRENT)
   states = []
   for reset in (True, False, True):
     if reset:
-      own.reset()
-    own.act(np.ones(2), 0.5)
-    states.append(np.asarray(jax.tree.leaves(own._state.core)[-1]))
+      policy.reset()
+    policy.act(np.ones(2), 0.5)
+    states.append(np.asarray(jax.tree.leaves(policy._state.core)[-1]))
   assert (states[0] != states[1]).any()
   np.testing.assert_array_equal(states[0], states[2])
 
@@ -147,14 +148,14 @@ _INTEGERS = np.full((8, 8, 3), 255)
 def test_takes_what_an_environment_gives_alone_or_in_a_batch(
   spec, parts, observation
 ):
-  _, own = _make(runs.base_config.get_config, _DISCRETE, spec, parts=parts)
-  single = own.act(observation)
+  _, policy = _make(runs.base_config.get_config, _DISCRETE, spec, parts=parts)
+  single = policy.act(observation)
   assert single.shape == ()
-  own.reset()
+  policy.reset()
   batch: Any = [observation] * 3
   if isinstance(observation, dict):
     batch = {key: [x] * 3 for key, x in observation.items()}
-  np.testing.assert_array_equal(own.act(batch), [single] * 3)
+  np.testing.assert_array_equal(policy.act(batch), [single] * 3)
 
 
 @pytest.mark.parametrize(
@@ -194,37 +195,37 @@ def test_takes_what_an_environment_gives_alone_or_in_a_batch(
 def test_refuses_what_would_not_pass_in_training(
   spec, parts, observation, words
 ):
-  _, own = _make(runs.base_config.get_config, _DISCRETE, spec, parts=parts)
+  _, policy = _make(runs.base_config.get_config, _DISCRETE, spec, parts=parts)
   with pytest.raises(ValueError, match=f'^Policy.act: .*{words}'):
-    own.act(observation)
+    policy.act(observation)
 
 
 @pytest.mark.parametrize('reward', [np.nan, None, 1j, [1.0, 2.0]])
 def test_refuses_other_rewards(reward):
-  _, own = _make(runs.base_config.get_config, _DISCRETE)
+  _, policy = _make(runs.base_config.get_config, _DISCRETE)
   with pytest.raises(ValueError, match=r'^Policy\.act: the reward '):
-    own.act(np.zeros(2), reward)
+    policy.act(np.zeros(2), reward)
 
 
 def test_a_batch_of_another_size_needs_a_reset():
-  _, own = _make(runs.base_config.get_config, _DISCRETE)
-  own.act(np.zeros((4, 2)))
+  _, policy = _make(runs.base_config.get_config, _DISCRETE)
+  policy.act(np.zeros((4, 2)))
   with pytest.raises(ValueError, match=r'2 observations, .* 4; call reset'):
-    own.act(np.zeros((2, 2)))
-  own.reset()
-  assert own.act(np.zeros((2, 2))).shape == (2,)
+    policy.act(np.zeros((2, 2)))
+  policy.reset()
+  assert policy.act(np.zeros((2, 2))).shape == (2,)
 
 
 def test_loads_a_checkpoint_and_refuses_foreign_code(tmp_path):
   run = evaluation_runs.config()
   evaluation_runs.save(tmp_path, run, 1.0, -1.0)
-  player, spec = policy.load(tmp_path, None, evaluation_runs.ALLOWED)
-  assert policy.Policy(player, spec).checkpoint == 2
-  player, spec = policy.load(tmp_path, 1, evaluation_runs.ALLOWED)
+  player, spec = policy_lib.load(tmp_path, None, evaluation_runs.ALLOWED)
+  assert policy_lib.Policy(player, spec).checkpoint == 2
+  player, spec = policy_lib.load(tmp_path, 1, evaluation_runs.ALLOWED)
   # Positive preferences are for the last action.
-  assert policy.Policy(player, spec).act(np.zeros(2)) == 2
+  assert policy_lib.Policy(player, spec).act(np.zeros(2)) == 2
   with pytest.raises(ValueError, match='add --allow_factory=tests'):
-    policy.load(tmp_path)
+    policy_lib.load(tmp_path)
   assert dataclasses.is_dataclass(player.agent)
 
 
@@ -232,7 +233,7 @@ def test_loads_a_run_of_a_release_without_categories(tmp_path):
   run = evaluation_runs.config()
   del run.network['categories']
   evaluation_runs.save(tmp_path, run, 1.0)
-  player, _ = policy.load(tmp_path, None, evaluation_runs.ALLOWED)
+  player, _ = policy_lib.load(tmp_path, None, evaluation_runs.ALLOWED)
   assert player.version == 1
 
 
@@ -259,4 +260,4 @@ def test_a_foreign_config_is_refused_in_a_sentence(
     section[name] = value
   path.write_text(json.dumps(config))
   with pytest.raises(ValueError, match=rf'config\.json.*{re.escape(sentence)}'):
-    policy.load(tmp_path, None, evaluation_runs.ALLOWED)
+    policy_lib.load(tmp_path, None, evaluation_runs.ALLOWED)

@@ -37,6 +37,9 @@ def test_episodes_are_exactly_those_asked_for(tmp_path):
   assert [e.episode_return for e in of_env[0]] == [6.0, 15.0, 10.0]
   assert [e.episode_return for e in of_env[1]] == [6.0, 15.0]
   assert [e.length for e in of_env[0]] == [3, 5, 4]
+  text = result.report()
+  assert 'return 10.40 ± 2.01' in text
+  assert 'median 10.00 | min 6.00 | max 15.00 | mean length 4.0' in text
 
 
 def test_episodes_that_do_not_end_are_cut_off(tmp_path):
@@ -52,13 +55,6 @@ def test_fewer_episodes_than_environments_make_fewer_environments(tmp_path):
   runs.save(tmp_path, runs.config(), 1.0)
   result = _play(tmp_path, episodes=2, num_envs=7)
   assert [e.env_id for e in result.episodes] == [0, 1]
-
-
-def test_greedy_by_default(tmp_path):
-  runs.save(tmp_path, runs.config(), 0.1)
-  result = _play(tmp_path, episodes=4)
-  np.testing.assert_array_equal(result.returns, runs.LENGTH)
-  assert 'greedy' in result.report()
 
 
 @pytest.mark.parametrize('kind', ['joint', 'box'])
@@ -84,7 +80,10 @@ def test_the_runs_writers_are_neither_loaded_nor_asked_about(tmp_path):
   config = runs.config()
   config.log.writers = ('csv', 'nowhere:make')
   runs.save(tmp_path, config, 1.0)
-  assert len(_play(tmp_path, episodes=1).episodes) == 1
+  result = _play(tmp_path, episodes=1)
+  assert len(result.episodes) == 1
+  # A single episode has no standard error.
+  assert '±' not in result.report()
 
 
 def test_sampling_follows_policy_and_seed(tmp_path):
@@ -103,6 +102,7 @@ def test_newest_checkpoint_unless_one_is_named(tmp_path):
   runs.save(tmp_path, runs.config(), -1.0, 1.0)
   newest, named = _play(tmp_path), _play(tmp_path, checkpoint=1)
   assert (newest.checkpoint, newest.returns.mean()) == (2, runs.LENGTH)
+  assert 'greedy' in newest.report()
   assert (named.checkpoint, named.returns.mean()) == (1, 0.0)
 
 
@@ -117,18 +117,19 @@ def test_damaged_newest_is_reported_and_left_alone(tmp_path):
   assert _tree(tmp_path) == before
 
 
-@pytest.mark.parametrize(('number', 'named'), [(None, ''), (1, ' 1')])
-def test_only_checkpoint_damaged_is_refused(tmp_path, number, named):
+@pytest.mark.parametrize(
+  ('number', 'sentence'),
+  [
+    (None, 'holds no checkpoint that is sound'),
+    (1, 'holds no checkpoint 1 that is sound'),
+    (9, r'holds no checkpoint 9; there are: 1\.'),
+  ],
+)
+def test_unusable_checkpoint_is_refused(tmp_path, number, sentence):
   runs.save(tmp_path, runs.config(), 1.0)
   runs.damage(tmp_path, 1)
-  with pytest.raises(ValueError, match=f'no checkpoint{named} that is sound'):
+  with pytest.raises(ValueError, match=sentence):
     _play(tmp_path, checkpoint=number)
-
-
-def test_unknown_checkpoint_names_those_there(tmp_path):
-  runs.save(tmp_path, runs.config(), 1.0, 1.0)
-  with pytest.raises(ValueError, match=r'no checkpoint 9; there are: 1, 2\.'):
-    _play(tmp_path, checkpoint=9)
 
 
 def test_folder_without_run_or_checkpoint_is_refused(tmp_path):
@@ -146,15 +147,6 @@ def test_checkpoint_of_another_network_is_refused(tmp_path):
   runs.save(tmp_path, config)
   with pytest.raises(ValueError, match='does not fit'):
     _play(tmp_path)
-
-
-def test_report_has_the_figures(tmp_path):
-  runs.save(tmp_path, runs.config(_SCRIPTED), 1.0)
-  text = _play(tmp_path, episodes=3, num_envs=1).report()
-  assert 'return 10.33 ± 2.60' in text
-  assert 'median 10.00 | min 6.00 | max 15.00 | mean length 4.0' in text
-  # A single episode has no standard error.
-  assert '±' not in _play(tmp_path, episodes=1).report()
 
 
 def test_what_is_not_drawn_shows_its_observation(tmp_path):

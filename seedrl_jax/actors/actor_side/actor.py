@@ -184,7 +184,6 @@ class EnvGroup:
     options = self._options
     num_envs = options.num_envs
     try:
-      handshake.check_config(welcome)
       # Before code that the learner names is imported.
       requested = handshake.requested_config(welcome)
       trust.check(requested, options.allowed, 'the learner')

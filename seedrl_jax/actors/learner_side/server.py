@@ -79,11 +79,6 @@ class ActorServer:
     return sum(stream.num_connected for stream in self.streams)
 
   @property
-  def num_bytes(self) -> int:
-    """Bytes of all messages so far, in both directions."""
-    return self._state.num_bytes
-
-  @property
   def reported(self) -> local_messages.ReportTotals:
     """Totals of groups that act themselves; a copy."""
     return dataclasses.replace(self._state.reported)
@@ -92,7 +87,7 @@ class ActorServer:
     reported = self._state.reported
     return {
       'actors/connected_envs': float(self.num_connected),
-      'actors/stream_bytes': float(self.num_bytes),
+      'actors/stream_bytes': float(self._state.num_bytes),
       # Of actors that act themselves.
       'actors/store_bytes': float(reported.store_bytes),
       'actors/store_wait_s': reported.store_wait,

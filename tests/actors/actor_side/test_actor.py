@@ -47,10 +47,8 @@ def test_group_plays_until_the_training_ends():
   assert {e.length for e in episodes} == {9}
   # The server has checked that batches follow each other.
   outputs = np.concatenate([b.step_type for b in inference.batches[:11]])
-  assert outputs.tolist() == [toys.FIRST] * 2 + [toys.MID] * 16 + [
-    *([toys.LAST] * 2),
-    *([toys.FIRST] * 2),
-  ]
+  kinds = [toys.FIRST, *[toys.MID] * 8, toys.LAST, toys.FIRST]
+  assert outputs.tolist() == np.repeat(kinds, 2).tolist()
 
 
 @pytest.fixture(name='left')
@@ -179,7 +177,7 @@ def _unwelcome(*args: object) -> None:
     ({'env': _ENV | {'options': 5}}, None, '--config.env.options=5: give {'),
   ],
 )
-def test_what_does_not_fit_is_told(
+def test_a_sentence_says_what_does_not_fit(
   options: dict,
   make_local_actor: actor.MakeLocalActor | None,
   sentence: str,
@@ -230,16 +228,16 @@ class _ToyActor:
 
 
 class _LocalGroup(toys.RunningGroup):
-  """A group that acts itself; `made` are its actors."""
+  """A group that acts itself; `local_actors` are its actors."""
 
   def __init__(self, address: str, error: Exception | None = None):
-    self.made: queue.SimpleQueue[_ToyActor] = queue.SimpleQueue()
+    self.local_actors: queue.SimpleQueue[_ToyActor] = queue.SimpleQueue()
     self._raises = error
     super().__init__(address, self._make)
 
   def _make(self, welcome: handshake.Welcome, stream: object) -> _ToyActor:
     local_actor = _ToyActor(welcome, self._raises)
-    self.made.put(local_actor)
+    self.local_actors.put(local_actor)
     return local_actor
 
 
@@ -271,7 +269,7 @@ def test_a_local_group_follows_until_it_ends(ended: bool):
   offer = toys.local_offer(version=lambda: versions[0])
   with _learner(local=offer) as (server, inference):
     group = _LocalGroup(server.addresses[0])
-    local_actor = group.made.get()
+    local_actor = group.local_actors.get()
     assert local_actor.taken.get() == 7
     versions[0] = 9
     assert local_actor.taken.get() == 9
@@ -289,5 +287,5 @@ def test_a_failure_of_the_local_actor_is_the_groups():
   with _learner() as (server, _):
     group = _LocalGroup(server.addresses[0], OSError('broken'))
     group.join()
-    assert group.made.get().closed
+    assert group.local_actors.get().closed
   assert isinstance(group.error, OSError)

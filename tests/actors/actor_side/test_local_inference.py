@@ -75,10 +75,10 @@ class _Inserted:
 
 def _recording(inserted: _Inserted, *args: Any) -> store.EmbeddedStore:
   """Returns a store whose writer only records."""
-  made = store.EmbeddedStore(*args)
-  made.table(table_configs.TABLE).insert = inserted.insert
-  made.bytes_sent = 0
-  return made
+  embedded = store.EmbeddedStore(*args)
+  embedded.table(table_configs.TABLE).insert = inserted.insert
+  embedded.bytes_sent = 0
+  return embedded
 
 
 def _stream(config: Any) -> Any:
@@ -240,7 +240,7 @@ def test_a_failure_of_the_thread_is_raised_by_the_next_report():
     ),
   ],
 )
-def test_what_does_not_fit_is_told_in_a_sentence(
+def test_a_sentence_says_what_does_not_fit(
   values: dict[str, Any], sentence: str
 ):
   with pytest.raises(local_inference.IncompatibleLearner, match=sentence):

@@ -86,7 +86,7 @@ def test_nothing_waits_for_a_slow_actor():
   assert stream.recv().env_id.tolist() == [2, 3]
 
 
-def test_who_left_is_told_of_with_the_next_batch():
+def test_the_next_batch_comes_with_the_ids_that_left():
   stream = _stream(num_envs=2, batch_size=2)
   gone, other = _Member(stream, 1), _Member(stream, 1)
   other.submit(toys.FIRST)
