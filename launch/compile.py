@@ -6,7 +6,6 @@ prints what each needs of a device and what the run can reach at most. It opens
 neither environments nor accelerators.
 """
 
-import json
 import os
 
 from absl import flags
@@ -23,13 +22,6 @@ _TARGET = flags.DEFINE_multi_string(
   'Devices of a host: v4, v5e, v5p or v6e with the shape of its grid of chips, '
   'as v5e:2x4; a100, h100 or h200, of several as h100:8. May be repeated.',
 )
-_LARGEST = flags.DEFINE_integer(
-  'largest',
-  5,
-  'Number of sources of memory traffic to name for each program.',
-  lower_bound=0,
-)
-_JSON = flags.DEFINE_bool('json', False, 'Print one JSON object per target.')
 
 
 def main() -> None:
@@ -53,12 +45,7 @@ def _compile(target: targets_lib.Target) -> None:
   config = _CONFIG.value
   layout.check(config, base.allowed(config))
   plan = plan_lib.make_plan(config, devices=targets_lib.devices(target))
-  if _JSON.value:
-    costs = list(programs.compile_all(plan))
-    print(json.dumps(report.as_json(target, plan, costs)), flush=True)
-  else:
-    compiled = programs.compile_all(plan)
-    report.print_all(config.agent, target, plan, compiled, _LARGEST.value)
+  report.print_all(config.agent, target, plan, programs.compile_all(plan))
 
 
 if __name__ == '__main__':

@@ -29,9 +29,6 @@ _WORKERS = flags.DEFINE_list(
   'workers', None, 'Only with these numbers of workers.'
 )
 _SEEDS = flags.DEFINE_integer('seeds', 5, 'Seeds of each.', lower_bound=1)
-_FRAMES = flags.DEFINE_integer(
-  'frames', None, 'Frames after which a run has failed.', lower_bound=1
-)
 _KNOWN = flags.DEFINE_string(
   'known',
   '',
@@ -86,8 +83,6 @@ def _trials(
         continue
       config = file.copy_and_resolve_references()
       values = {**system.values_with(workers, file), 'seed': seed}
-      if _FRAMES.value:
-        values['total_env_frames'] = _FRAMES.value
       with config.unlocked():
         for key, value in values.items():
           config_files.set_key(config, key, value)

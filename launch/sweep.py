@@ -122,8 +122,8 @@ def _parse(argv: list[str]) -> list[str]:
   path = config_flag.path_of(argv) or ''
   if ',' in path:
     # A copy, as `_trials` reads the others in the original.
-    given = re.compile(rf'^(--?config=)?{re.escape(path)}$')
-    argv = [given.sub(rf'\g<1>{_names(argv)[0]}', x) for x in argv]
+    config_argument = re.compile(rf'^(--?config=)?{re.escape(path)}$')
+    argv = [config_argument.sub(rf'\g<1>{_names(argv)[0]}', x) for x in argv]
   return config_flag.parse(argv)
 
 

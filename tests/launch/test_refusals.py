@@ -26,12 +26,6 @@ _CASES = {
       ['--config.actors.max_envs=4'],
       '--config.actors.max_envs=4: actors are other processes',
     ),
-    (
-      ['--target=v5e:2x4'],
-      '--target and --cores need each other; give both, as --target=v5e:2x4 '
-      '--cores=112.',
-    ),
-    (['--target=v5e', '--cores=4'], '--target=v5e: shape of the'),
     (['--config.batch_size=0'], '--config.batch_size=0: give 1 to'),
     (['--config.env.num_envs=0'], '--config.env.num_envs=0: give'),
   ],

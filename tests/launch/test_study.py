@@ -5,11 +5,11 @@ from tests import runs
 
 
 def _known(folder, seeds):
-  found = [
+  known_runs = [
     concurrent.Run('A3C', 1, seed, True, 9e5, 2e3, 100.0, 99.0, 1e4, 0.0)
     for seed in range(1, seeds + 1)
   ]
-  concurrent.write(found, folder)
+  concurrent.write(known_runs, folder)
   return str(folder / 'study.csv')
 
 

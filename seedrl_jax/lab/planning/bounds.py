@@ -2,21 +2,15 @@
 
 A device needs at least the time of its FLOPs at its peak, and of its memory
 traffic at its bandwidth. Each operation takes a while whatever its size, which
-is estimated. Real programs are slower: these are bounds, not measurements. The
-cores of a host that is not at hand are bound by the processor time that
-environments take on this machine.
+is estimated. Real programs are slower: these are bounds, not measurements.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import ml_collections
-
-from seedrl_jax.lab import tables
-from seedrl_jax.lab.benchmarks import acting, ceilings, timing
+from seedrl_jax.lab.benchmarks import ceilings
 from seedrl_jax.lab.planning import programs as programs_lib
 from seedrl_jax.lab.planning import targets
-from seedrl_jax.run import opening
 from seedrl_jax.run import plan as plan_lib
 
 
@@ -62,14 +56,10 @@ class Split(NamedTuple):
   exact: bool
 
   @property
-  def ratio(self) -> str:
-    """The value of `topology.inference_to_training`."""
-    return f'{self.inference}:{self.training}' if self.inference else 'shared'
-
-  @property
   def label(self) -> str:
-    """The ratio, with a star if it is scaled."""
-    return self.ratio + ('' if self.exact else ' *')
+    """`topology.inference_to_training`, with a star if it is scaled."""
+    ratio = f'{self.inference}:{self.training}' if self.inference else 'shared'
+    return ratio + ('' if self.exact else ' *')
 
   @property
   def steps(self) -> float:
@@ -143,98 +133,3 @@ def _pairs(run_plan: plan_lib.Plan) -> Iterator[tuple[int, int]]:
   for training in range(1, total):
     if run_plan.batch_size % (training * learner.micro_batches) == 0:
       yield total - training, training
-
-
-class Plan(NamedTuple):
-  """A split of a host's devices, limited by its environments.
-
-  Attributes:
-    env_steps: steps per second of environments that have all cores.
-    cores: with which environments would not bind the split.
-  """
-
-  split: Split
-  env_steps: float
-  cores: float
-
-  @property
-  def steps(self) -> float:
-    """Steps per second at most."""
-    return min(self.split.steps, self.env_steps)
-
-  @property
-  def limit(self) -> str:
-    is_env = self.env_steps < self.split.steps
-    return 'environments' if is_env else self.split.limit
-
-
-def time_envs(
-  config: ml_collections.ConfigDict, windows: timing.Windows
-) -> timing.Timing:
-  """Times a run's environments on this machine's CPU."""
-  config = config.copy_and_resolve_references()
-  config.topology.inference_to_training = ''
-  config.topology.inference_affinity_offset = -1
-  config.env.thread_affinity_offset = -1
-  config.env.compiled = 'off'
-  config.replay.backend = 'embedded'
-  if config.replay.max_size is not None:
-    # Nothing is stored.
-    config.replay.max_size = 2 * config.batch_size
-    config.replay.min_size = 1
-  run_plan = plan_lib.make_plan(config)
-  parts = opening.open_parts(run_plan, plan_lib.initial_state(run_plan))
-  try:
-    return acting.time_envs(run_plan, parts, windows)
-  finally:
-    parts.close()
-
-
-def plans(
-  splits: Iterable[Split], env: timing.Timing, cores: int
-) -> list[Plan]:
-  """Returns each split with environments on `cores` cores, best first.
-
-  Of splits that environments bind, that is the one that could do most.
-  """
-  all_plans = [
-    Plan(split, cores / env.cpu_seconds, split.steps * env.cpu_seconds)
-    for split in splits
-  ]
-  return sorted(all_plans, key=lambda p: (p.steps, p.split.steps), reverse=True)
-
-
-def plan_row(plan: Plan) -> tables.Row:
-  """Returns the table row of a plan."""
-  split = plan.split
-  return {
-    'inference:training': split.label,
-    'training, steps/s': _figure(split.learning),
-    'inference, steps/s': _figure(split.acting),
-    'environments, steps/s': _figure(plan.env_steps),
-    'bound by': plan.limit,
-    'at most, steps/s': _figure(plan.steps),
-    'cores for the devices': _figure(plan.cores),
-  }
-
-
-def _figure(x: float) -> str:
-  """Returns three digits: a bound is not known better."""
-  return f'{float(f"{x:.3g}"):,.0f}'
-
-
-def advice(target: targets.Target, cores: int, best: Plan) -> str:
-  """Returns a sentence with the split to use."""
-  split = best.split
-  take = (
-    f'take --config.topology.inference_to_training={split.ratio}'
-    if split.inference
-    else 'its one device does both'
-  )
-  env, learning, acting = map(
-    _figure, (best.env_steps, split.learning, split.acting)
-  )
-  return (
-    f'{target} with {cores} cores: environments bound at {env} steps/s; '
-    f'training at {learning}; inference at {acting}; {take}.'
-  )

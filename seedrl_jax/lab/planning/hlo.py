@@ -6,7 +6,6 @@ instruction outside of fusions, its operands and results in the device's memory
 as they lie there, padding included. A loop's body counts as often as it runs.
 """
 
-import collections
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,6 @@ _INSTRUCTION = re.compile(r'\s*(ROOT )?(%\S+) = (.*)')
 _COMPUTATION = re.compile(r'(ENTRY )?(%\S+) \(.*\{$')
 _CALLED = re.compile(r'\b(\w+)=\{?((?:%[\w.\-]+(?:, )?)+)')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
-_SCOPE = re.compile(r'op_name="([^"]*)"')
 
 # Instructions that move nothing, or that another one's count includes.
 _FREE = {
@@ -36,8 +34,6 @@ _FREE_TARGETS = re.compile(
   r'custom_call_target="(AllocateBuffer|ConcatBitcast|Sharding)"'
 )
 _SLICES = {'slice', 'dynamic-slice', 'gather', 'slice-start'}
-# Instructions that only change how data lie or what type they have.
-_REARRANGING = {'copy', 'transpose', 'convert', 'pad', 'reshape'}
 
 
 class Array(NamedTuple):
@@ -56,7 +52,6 @@ class Instruction(NamedTuple):
   """A line of HLO; `operands` and `called` are names with their percent sign.
 
   Attributes:
-    scope: names of the functions and modules that it comes from.
     called: computations by attribute, as `body` of a loop.
   """
 
@@ -65,7 +60,6 @@ class Instruction(NamedTuple):
   result: list[Array]
   operands: list[str]
   called: Mapping[str, list[str]]
-  scope: str
   text: str
   is_root: bool
 
@@ -79,12 +73,10 @@ class Traffic(NamedTuple):
   Attributes:
     size: bytes, with padding.
     operations: number of executed instructions that move anything.
-    largest: bytes by kind and source of instructions, descending.
   """
 
   size: int
   operations: int
-  largest: dict[str, int]
 
 
 def traffic(text: str) -> Traffic:
@@ -114,8 +106,6 @@ def _instruction(match: re.Match[str]) -> Instruction:
   shape, rest = rest[:end], rest[end:].lstrip()
   opcode, _, _ = rest.partition('(')
   close = _closing(rest, len(opcode))
-  attributes = rest[close:]
-  scope = _SCOPE.search(attributes)
   return Instruction(
     name=match[2],
     opcode=opcode,
@@ -123,9 +113,8 @@ def _instruction(match: re.Match[str]) -> Instruction:
     operands=re.findall(r'%[\w.\-]+', rest[len(opcode) : close]),
     called={
       name: re.findall(r'%[\w.\-]+', names)
-      for name, names in _CALLED.findall(attributes)
+      for name, names in _CALLED.findall(rest[close:])
     },
-    scope=scope[1] if scope else '',
     text=rest,
     is_root=bool(match[1]),
   )
@@ -161,14 +150,11 @@ class _Counter:
 
   def __init__(self, computations: dict[str, Computation], entry: str):
     self._computations, self._entry = computations, entry
-    self._moved: collections.Counter[str] = collections.Counter()
-    self._operations = 0
+    self._size = self._operations = 0
 
   def count(self) -> Traffic:
     self._add_computation(self._entry, 1)
-    return Traffic(
-      self._moved.total(), self._operations, dict(self._moved.most_common())
-    )
+    return Traffic(self._size, self._operations)
 
   def _add_computation(self, name: str, times: int) -> None:
     inner = self._computations[name]
@@ -180,7 +166,9 @@ class _Counter:
         for called in (c for names in x.called.values() for c in names):
           self._add_computation(called, times)
       elif not _is_free(x):
-        self._add(x, inner, times)
+        sizes = [a.size for a in self._touched(x, inner) if not a.on_chip]
+        self._size += times * sum(sizes)
+        self._operations += times
 
   def _trips(self, loop: Instruction) -> int:
     """Returns how often a loop's body runs; 1 if that is not known."""
@@ -193,23 +181,6 @@ class _Counter:
       if (match := re.match(r'constant\((\d+)\)', x.text))
     ]
     return max(limits, default=1)
-
-  def _add(self, x: Instruction, inner: Computation, times: int) -> None:
-    sizes = [a.size for a in self._touched(x, inner) if not a.on_chip]
-    self._operations += times
-    opcode = self._main_opcode(x) if x.opcode == 'fusion' else x.opcode
-    self._moved[f'{opcode}: {_short(x.scope)}'] += times * sum(sizes)
-
-  def _main_opcode(self, fusion: Instruction) -> str:
-    """Returns what a fusion does: `convolution`, `dot`, `copy`, …"""
-    body = self._computations[fusion.called['calls'][0]]
-    opcodes = {x.opcode for x in body.values()} - _FREE
-    for heavy in ('convolution', 'dot', 'reduce', 'reduce-window', 'scatter'):
-      if heavy in opcodes:
-        return heavy
-    if opcodes <= _REARRANGING:
-      return next(iter(sorted(opcodes)), 'copy')
-    return 'elementwise'
 
   def _touched(self, x: Instruction, inner: Computation) -> Iterator[Array]:
     """Yields the arrays that an instruction reads and writes."""
@@ -310,9 +281,3 @@ def _origin(name: str, body: Computation) -> Instruction:
   while body[name].opcode in ('bitcast', 'reshape', 'convert', 'copy'):
     name = body[name].operands[0]
   return body[name]
-
-
-def _short(scope: str) -> str:
-  """Returns the last three parts of a scope, without wrappers."""
-  parts = [p for p in scope.split('/') if p not in ('jit(_fun)', 'shard_map')]
-  return '/'.join(parts[-3:]) or '-'

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -27,7 +26,6 @@ class Compiled(NamedTuple):
 
   Attributes:
     calls: in an update.
-    seconds: that compilation took on this machine.
     flops: floating-point operations of its products.
     flops32: those of products of float32.
     traffic: to and from the device's memory.
@@ -39,7 +37,6 @@ class Compiled(NamedTuple):
 
   name: str
   calls: int
-  seconds: float
   flops: int
   flops32: int
   traffic: hlo.Traffic
@@ -175,9 +172,7 @@ def compile_program(
   program: update.Program, num_devices: int, platform: str
 ) -> Compiled:
   """Compiles one program; `num_devices` is that of its leading axes."""
-  start = time.perf_counter()
   compiled = program.function.lower(*program.shapes).compile()
-  seconds = time.perf_counter() - start
   memory = compiled.memory_analysis()
   jaxpr = _jaxpr(program.function, program.shapes)
   donated = None
@@ -187,7 +182,6 @@ def compile_program(
   return Compiled(
     name=program.name,
     calls=program.calls,
-    seconds=seconds,
     flops=flops_lib.flops(jaxpr, platform),
     flops32=flops_lib.flops(jaxpr, platform, least_bytes=4),
     traffic=hlo.traffic(compiled.as_text()),
@@ -225,8 +219,8 @@ def _publishing(plan: plan_lib.Plan) -> Compiled:
   It is no program: the bytes are read once and written once.
   """
   size = _bytes(plan.agent.params_shapes())
-  traffic = hlo.Traffic(2 * size, 1, {'copy': 2 * size})
-  return Compiled(PUBLISH, 1, 0.0, 0, 0, traffic, size, 0, None)
+  traffic = hlo.Traffic(2 * size, 1)
+  return Compiled(PUBLISH, 1, 0, 0, traffic, size, 0, None)
 
 
 def _bytes(tree: Any) -> int:

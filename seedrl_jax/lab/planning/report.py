@@ -1,7 +1,6 @@
-"""Tables and JSON of the programs of a run on a target."""
+"""Tables of the programs of a run on a target."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from seedrl_jax.lab import tables
 from seedrl_jax.lab.planning import bounds, targets
@@ -21,7 +20,6 @@ def program_row(
   times = f' ({compiled.calls} x)' if compiled.calls > 1 else ''
   return {
     'program': compiled.name + times,
-    'compiled in': f'{compiled.seconds:.0f} s' if compiled.seconds else '-',
     'GFLOP': f'{compiled.flops / _GIGA:,.2f}',
     'MB moved': f'{traffic.size / _MEGA:,.1f}',
     'operations': f'{traffic.operations:,}',
@@ -39,15 +37,6 @@ def _donated(compiled: programs_lib.Compiled) -> str:
   return 'yes' if taken >= meant else f'{taken / meant:.0%}'
 
 
-def _print_largest(compiled: programs_lib.Compiled, count: int) -> None:
-  """Prints what moves most bytes in a program."""
-  traffic = compiled.traffic
-  print(f'\n{compiled.name} moves most in')
-  for name, size in list(traffic.largest.items())[:count]:
-    share = size / (traffic.size or 1)
-    print(f'{size / _MEGA:12,.1f} MB  {share:>4.0%}  {name}')
-
-
 def split_row(split: bounds.Split, action_repeat: int) -> tables.Row:
   """Returns the table row of a split."""
   return {
@@ -60,37 +49,11 @@ def split_row(split: bounds.Split, action_repeat: int) -> tables.Row:
   }
 
 
-def as_json(
-  target: targets.Target,
-  plan: plan_lib.Plan,
-  compiled: Sequence[programs_lib.Compiled],
-) -> dict[str, Any]:
-  """Returns all figures, in bytes, seconds and environment steps."""
-  device = target.device
-  return {
-    'target': str(target),
-    'action_repeat': plan.env_spec.action_repeat,
-    'programs': [
-      c._asdict()
-      | {
-        'traffic': c.traffic._asdict(),
-        'bound': bounds.bound(c, device)._asdict(),
-      }
-      for c in compiled
-    ],
-    'splits': [
-      split._asdict() | {'steps': split.steps, 'limit': split.limit}
-      for split in bounds.splits(plan, compiled, device)
-    ],
-  }
-
-
 def print_all(
   agent: str,
   target: targets.Target,
   plan: plan_lib.Plan,
   compiled: Iterable[programs_lib.Compiled],
-  num_largest: int,
 ) -> None:
   """Prints each program as soon as it is compiled, then the run's ceilings."""
   device, env_spec = target.device, plan.env_spec
@@ -111,9 +74,6 @@ def print_all(
       yield program_row(c, device)
 
   tables.show(rows())
-  for c in done:
-    if num_largest and c.seconds:
-      _print_largest(c, num_largest)
   splits = bounds.splits(plan, done, device)
   tables.show(split_row(x, env_spec.action_repeat) for x in splits)
   if not all(x.exact for x in splits):

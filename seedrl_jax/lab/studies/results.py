@@ -109,11 +109,14 @@ def _of_tasks(workdir: workdir_lib.Workdir) -> list[Result]:
     if not name.startswith(f'{TRAINING}/'):
       continue
     task = name.removeprefix(f'{TRAINING}/')
-    own = {x: f'{x}/{task}' for x in (TRAINING, EVALUATION)}
+    task_columns = {x: f'{x}/{task}' for x in (TRAINING, EVALUATION)}
     run = result.run._replace(
-      columns={**columns, **{x: columns[y] for x, y in own.items()}}
+      columns={**columns, **{x: columns[y] for x, y in task_columns.items()}}
     )
-    last = {**result.last, **{x: result.last[y] for x, y in own.items()}}
+    last = {
+      **result.last,
+      **{x: result.last[y] for x, y in task_columns.items()},
+    }
     evaluations: Mapping[str, Sequence[float]] = {}
     if result.evaluations:
       evaluations = _read_evaluations(workdir, task)

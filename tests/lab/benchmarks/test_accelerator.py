@@ -58,14 +58,14 @@ def test_measures_stages_and_runs(capsys):
   (case,) = _cases()
   streams = {'streams': lambda *_: _raise(OSError('No room.'))}
   bad = case._replace(name='free_resnet 5', **streams)
-  found = _measure(capsys, _LONG, [case, bad])
-  assert ('stage alone', 'steps/s, median (min–max)') in found
-  frames = found['free_resnet 4', '4'][6]
+  cells = _measure(capsys, _LONG, [case, bad])
+  assert ('stage alone', 'steps/s, median (min–max)') in cells
+  frames = cells['free_resnet 4', '4'][6]
   assert float(frames.replace(',', '')) > 0
-  assert found['free_resnet 5', '-'][-1] == 'OSError: No room.'
+  assert cells['free_resnet 5', '-'][-1] == 'OSError: No room.'
   name = accelerator.TARGETS[2].name
-  assert found[name, '330,000'][0] == frames
-  assert found[accelerator.TARGETS[0].name, '0.90'] == [
+  assert cells[name, '330,000'][0] == frames
+  assert cells[accelerator.TARGETS[0].name, '0.90'] == [
     '-',
     '-',
     'not measured',
@@ -73,9 +73,9 @@ def test_measures_stages_and_runs(capsys):
 
 
 def test_without_time_nothing_is_begun_and_all_is_named(capsys):
-  found = _measure(capsys, 0.0, _cases())
+  cells = _measure(capsys, 0.0, _cases())
   late = accelerator.OUT_OF_TIME
-  assert found['free_resnet 4', '-'][-1] == late
+  assert cells['free_resnet 4', '-'][-1] == late
 
 
 def test_the_best_case_counts_for_a_target():

@@ -10,10 +10,12 @@ _TASKS = {'CartPole': architectures.Task({})}
 
 @pytest.mark.parametrize('name', architectures.ARCHITECTURES)
 def test_configurations_take_the_tasks(name):
-  found = architectures.ARCHITECTURES[name]
+  architecture = architectures.ARCHITECTURES[name]
   for task in architectures.TASKS.values():
-    config = config_files.load(found.lander if task.is_lander else found.config)
-    for key, value in {**found.values, **task.values}.items():
+    config = config_files.load(
+      architecture.lander if task.is_lander else architecture.config
+    )
+    for key, value in {**architecture.values, **task.values}.items():
       config_files.set_key(config, key, value)
 
 
@@ -52,7 +54,7 @@ def test_a_run_that_fails_says_why():
 def test_the_target_ends_a_run():
   # More than the 22 of random actions, so there have been updates.
   task = architectures.Task({}, 50.0)
-  found = architectures.run(
+  figures = architectures.run(
     architectures.ARCHITECTURES['PAAC, A2C'], task, limit=600.0, cores=2
   )
-  assert found.seconds is not None and found.lag == 0.0
+  assert figures.seconds is not None and figures.lag == 0.0

@@ -45,13 +45,13 @@ _SPLIT = [{'environments': 1e-3}, {'inference': 1e-3}, {'update': 1e-2}]
 def test_only_knobs_that_matter_are_tried_those_that_gain_most_first(
   resources, rate, expected
 ):
-  found = knobs.promising(resources, rate, may_alter_learning=True)
-  assert [k.propose.__name__ for k in found] == expected.split()
+  useful_knobs = knobs.promising(resources, rate, may_alter_learning=True)
+  assert [k.propose.__name__ for k in useful_knobs] == expected.split()
 
 
 def test_knobs_that_alter_learning_can_be_left_out():
-  found = knobs.promising(_CPU, 80.0, may_alter_learning=False)
-  assert not any(knob.alters_learning for knob in found)
+  useful_knobs = knobs.promising(_CPU, 80.0, may_alter_learning=False)
+  assert not any(knob.alters_learning for knob in useful_knobs)
 
 
 def test_shares_are_of_the_resource_that_a_stage_needs_most():
@@ -118,17 +118,22 @@ def test_proposals_for_cartpole():
 
 
 def test_on_policy_agents_keep_their_bound():
-  found = _proposals(ppo_cartpole.get_config())
-  assert not (found['streams'] or found['batch_size'] or found['publishing'])
+  proposals = _proposals(ppo_cartpole.get_config())
+  assert not (
+    proposals['streams'] or proposals['batch_size'] or proposals['publishing']
+  )
 
 
 def test_calls_and_streams_keep_their_share_of_the_environments():
   config = runs.tiny(
     env__num_envs=16, env__batch_size=4, topology__streams_per_device=2
   )
-  found = _proposals(config)
-  assert found['environments'][0] == {'env.num_envs': 64, 'env.batch_size': 16}
-  assert found['streams'] == [
+  proposals = _proposals(config)
+  assert proposals['environments'][0] == {
+    'env.num_envs': 64,
+    'env.batch_size': 16,
+  }
+  assert proposals['streams'] == [
     {'topology.streams_per_device': 4, 'env.batch_size': 2},
     {'topology.streams_per_device': 1, 'env.batch_size': 8},
   ]
@@ -153,15 +158,15 @@ def test_environments_are_at_most_eight_times_the_first():
   ],
 )
 def test_pins_inference_first(processors, changes, expected):
-  found = _proposals(runs.tiny(**changes), processors=processors)['pinning']
-  assert [tuple(change.values()) for change in found] == expected
+  proposals = _proposals(runs.tiny(**changes), processors=processors)['pinning']
+  assert [tuple(change.values()) for change in proposals] == expected
 
 
 def test_splits_that_should_be_faster_are_tried_best_first():
   # A training device is three times as fast as one for inference.
-  found = _proposals(runs.tiny(), inference=2, training=6)['split']
+  proposals = _proposals(runs.tiny(), inference=2, training=6)['split']
   key = 'topology.inference_to_training'
-  assert found == [{key: '6:2'}, {key: '5:3'}]
+  assert proposals == [{key: '6:2'}, {key: '5:3'}]
 
 
 def test_reverb_is_replaced_unless_it_is_elsewhere():

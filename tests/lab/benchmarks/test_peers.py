@@ -19,13 +19,13 @@ _WINDOWS = timing.Windows(3, 0.0)
 # with seed 2 not at all.
 _CLIENT = """
 import json, os, sys
-given = json.load(sys.stdin)
+options = json.load(sys.stdin)
 assert 'PYTHONPATH' not in os.environ
 print('a line of a library', flush=True)
-figures = [10.0 * given['workers']] * given['windows'][0]
-if given['target']:
-  assert given['tuned'] and given['limit'] == 9.0
-  figures = [] if given['seed'] == 2 else figures[:1]
+figures = [10.0 * options['workers']] * options['windows'][0]
+if options['target']:
+  assert options['tuned'] and options['limit'] == 9.0
+  figures = [] if options['seed'] == 2 else figures[:1]
 with open('result.json', 'w') as file:
   json.dump({'figures': figures, 'version': '1.2'}, file)
 """
@@ -142,27 +142,27 @@ def test_a_peer_that_fails_is_told_and_the_others_go_on(add, monkeypatch):
 )
 def test_stable_baselines3_gets_the_same_settings(case, wanted):
   config = benchmark.get_config(case)
-  given = settings.make(config, _WINDOWS)
-  assert wanted.items() <= given['arguments'].items()
-  assert given['env'] == config.env.id
-  assert given['num_envs'] == config.env.num_envs
+  values = settings.make(config, _WINDOWS)
+  assert wanted.items() <= values['arguments'].items()
+  assert values['env'] == config.env.id
+  assert values['num_envs'] == config.env.num_envs
   if case == 'mujoco_sac':
     # An update for each frame.
-    assert given['arguments']['gradient_steps'] == config.env.num_envs
-    assert given['policy']['net_arch'] == {'pi': [256, 256], 'qf': [256, 256]}
-  assert bool(given['normalize']) == (case == 'mujoco_ppo')
+    assert values['arguments']['gradient_steps'] == config.env.num_envs
+    assert values['policy']['net_arch'] == {'pi': [256, 256], 'qf': [256, 256]}
+  assert bool(values['normalize']) == (case == 'mujoco_ppo')
 
 
 def test_all_peers_get_the_same_network_and_frames():
-  given = settings.make(benchmark.get_config('pong_shallow'), _WINDOWS)
-  assert given['network'] == {
+  values = settings.make(benchmark.get_config('pong_shallow'), _WINDOWS)
+  assert values['network'] == {
     'convolutions': [[16, 8, 4], [32, 4, 2]],
     'hidden_sizes': [256],
   }
-  assert given['options']['stack_num'] == 4
-  assert given['options']['frame_skip'] == 4
-  given = settings.make(benchmark.get_config('cartpole128'), _WINDOWS)
-  assert given['network'] == {'convolutions': [], 'hidden_sizes': [64, 64]}
+  assert values['options']['stack_num'] == 4
+  assert values['options']['frame_skip'] == 4
+  values = settings.make(benchmark.get_config('cartpole128'), _WINDOWS)
+  assert values['network'] == {'convolutions': [], 'hidden_sizes': [64, 64]}
 
 
 def test_only_stable_baselines3_has_all_agents():
@@ -194,11 +194,11 @@ def _common(monkeypatch):
   del sys.modules['common']
 
 
-def _meter(common, monkeypatch, **given):
+def _meter(common, monkeypatch, **values):
   clock = iter(range(1000))
   monkeypatch.setattr(common.time, 'perf_counter', lambda: next(clock))
-  given = {'target': None, 'limit': 8.0, 'windows': [2, 2.0, 3.0]} | given
-  return common.Meter(given)
+  values = {'target': None, 'limit': 8.0, 'windows': [2, 2.0, 3.0]} | values
+  return common.Meter(values)
 
 
 def test_windows_begin_and_end_at_new_steps(common, monkeypatch):
@@ -222,8 +222,8 @@ def test_a_return_is_reached_or_not(common, monkeypatch, value, calls, figures):
 
 def test_environments_reset_within_the_step(common):
   returns = collections.deque()
-  given = {'env': 'CartPole-v1', 'options': {}, 'seed': 1}
-  envs = common.Envs(given, 4, returns)
+  values = {'env': 'CartPole-v1', 'options': {}, 'seed': 1}
+  envs = common.Envs(values, 4, returns)
   envs.reset()
   for _ in range(100):
     observations, _, ended, _, last = envs.step(np.zeros(4, np.int32))

@@ -24,7 +24,7 @@ class _Machine:
   def __init__(self, speed, noise=lambda t: 1.0):
     self.time = 0.0
     self.most_open = self.num_open = 0
-    self.lines, self.opened = [], []
+    self.lines, self.changes_of_runs = [], []
     self._speed, self._noise = speed, noise
 
   def clock(self):
@@ -34,7 +34,7 @@ class _Machine:
   def open_run(self, changes):
     self.time += 2.0
     speed = self._speed(**changes)
-    self.opened.append(changes)
+    self.changes_of_runs.append(changes)
     self.num_open += 1
     self.most_open = max(self.most_open, self.num_open)
 
@@ -84,7 +84,10 @@ def test_finds_the_best_and_measures_it_again():
 def test_a_configuration_is_measured_once():
   machine = _Machine(_peaks)
   machine.search(knobs=[_double('x'), _double('x')])
-  assert len(machine.opened) == len(set(map(str, machine.opened))) + 1
+  assert (
+    len(machine.changes_of_runs)
+    == len(set(map(str, machine.changes_of_runs))) + 1
+  )
 
 
 def test_what_is_not_faster_is_refused_after_two_turns():
@@ -164,8 +167,8 @@ def test_flags_are_what_the_configuration_takes(monkeypatch):
   argv = ['program', path, *shlex.split(tuning.flags(changes))]
   monkeypatch.setattr(sys, 'argv', argv)
   values(argv)
-  found = dict(settings.leaves(values.config))
-  assert {key: found[key] for key in changes} == changes
+  leaves = dict(settings.leaves(values.config))
+  assert {key: leaves[key] for key in changes} == changes
 
 
 def test_a_small_run_is_tuned(monkeypatch):

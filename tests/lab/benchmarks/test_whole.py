@@ -74,18 +74,18 @@ class _Windows(system.System):
 
 
 def test_measures_the_whole_of_a_small_case(monkeypatch, capsys):
-  made = []
+  systems = []
 
   def make(*args, **kwargs):
-    made.append(_Windows(*args, **kwargs))
-    return made[-1]
+    systems.append(_Windows(*args, **kwargs))
+    return systems[-1]
 
   monkeypatch.setattr(whole.system, 'System', make)
   # Only in that module: others wait for processes with it.
   monkeypatch.setattr(
     whole,
     'time',
-    python_types.SimpleNamespace(sleep=lambda s: made[-1].sleep(s)),
+    python_types.SimpleNamespace(sleep=lambda s: systems[-1].sleep(s)),
   )
   config = benchmark.get_config(benchmark.FREE)
   config.env.num_envs = config.env.batch_size = 8

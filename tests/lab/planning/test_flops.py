@@ -59,8 +59,8 @@ def test_convolutions_and_their_gradients_count_as_xla_counts(stride, padding):
 
   result = jax.eval_shape(convolve, _IMAGES, _KERNEL)
   # The jaxpr has the forward pass, too, which XLA drops here.
-  found = _count(backward, _IMAGES, _KERNEL, result) - forward
-  assert found == _xla(backward, _IMAGES, _KERNEL, result)
+  backward_flops = _count(backward, _IMAGES, _KERNEL, result) - forward
+  assert backward_flops == _xla(backward, _IMAGES, _KERNEL, result)
 
 
 def test_products_count_twice_and_loops_as_often_as_they_run():
@@ -92,8 +92,8 @@ def test_of_branches_by_platform_only_one_counts(platform, products):
       default=lambda x, y: x @ y @ y @ y,
     )
 
-  found = _count(choose, _MATRIX, _SQUARE, platform=platform)
-  assert found == products * 2 * 4 * 8 * 8
+  flops_of_branch = _count(choose, _MATRIX, _SQUARE, platform=platform)
+  assert flops_of_branch == products * 2 * 4 * 8 * 8
 
 
 def test_a_pmapped_function_counts_per_device():

@@ -18,9 +18,9 @@ def _row(workers, frames=100.0, seconds=50.0, solved=2, system='A3C'):
 
 def test_steps_are_larger_where_workers_share_one_update():
   def rate(system, workers):
-    found = concurrent.SYSTEMS[system]
-    file = config_files.load(found.config)
-    values = found.values_with(workers, file)
+    spec = concurrent.SYSTEMS[system]
+    file = config_files.load(spec.config)
+    values = spec.values_with(workers, file)
     return values.get('optimizer.learning_rate')
 
   assert rate('DQN in step', 4) == pytest.approx(4 * rate('DQN in step', 1))
@@ -73,14 +73,14 @@ def test_rows_are_medians_of_the_runs_that_reached_the_target():
 
 
 def test_report_has_tables_figure_and_runs(tmp_path):
-  found = [
+  all_runs = [
     _run(1, system='DQN with Hogwild!', seconds=60.0),
     _run(2, system='DQN with a lock', seconds=15.0),
     _run(1),
     _run(2, seconds=20.0),
     _run(1, solved=False, system='Dyna-Q'),
   ]
-  concurrent.write(found, tmp_path)
+  concurrent.write(all_runs, tmp_path)
   text = (tmp_path / 'study.md').read_text()
   assert '| A3C | 2 | 1 of 1 | 100 | 10 | 20 s | 5 s |' in text
   assert '| 2.50 |' in text
@@ -88,7 +88,7 @@ def test_report_has_tables_figure_and_runs(tmp_path):
   assert '| 4.00 |' in text
   assert '4 cores' in text
   assert (tmp_path / 'study.png').stat().st_size > 1000
-  assert concurrent.read(str(tmp_path / 'study.csv')) == found
+  assert concurrent.read(str(tmp_path / 'study.csv')) == all_runs
 
 
 def test_other_files_are_no_study(tmp_path):

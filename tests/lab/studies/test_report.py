@@ -131,15 +131,15 @@ def test_without_a_finished_run_there_is_none(tmp_path):
 def test_curves_cover_what_all_runs_share(folder):
   study = results.Study(results.gather([str(folder)]))
   tasks, algorithm = study.common_tasks, study.algorithms[0]
-  found = figures.stack(study, algorithm, tasks[1:], results.FRAMES)
-  assert found is not None
-  grid, (values,) = found
+  stacked = figures.stack(study, algorithm, tasks[1:], results.FRAMES)
+  assert stacked is not None
+  grid, (values,) = stacked
   np.testing.assert_allclose(grid[[0, -1]], [500, 1000])
   # From 1 to 4, 5, 6 and 7.
   np.testing.assert_allclose(values[:, 30], [2.5, 3.0, 3.5, 4.0])
-  found = figures.stack(study, algorithm, tasks, results.SECONDS)
-  assert found is not None
-  grid, (boxing, pong) = found
+  stacked = figures.stack(study, algorithm, tasks, results.SECONDS)
+  assert stacked is not None
+  grid, (boxing, pong) = stacked
   np.testing.assert_allclose(grid[[0, -1]], [60, 120])
   np.testing.assert_allclose(boxing[:, -1], (np.arange(4, 8) - 0.1) / 12)
   np.testing.assert_allclose(pong[:, -1], (np.arange(4, 8) + 20.7) / 35.3)

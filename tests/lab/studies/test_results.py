@@ -90,7 +90,7 @@ def test_training_returns_count_unless_all_evaluate(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('status', 'total', 'said'),
+  ('status', 'total', 'expected_status'),
   [
     ('finished', study_runs.TOTAL, 'finished'),
     # Raised since.
@@ -102,11 +102,11 @@ def test_training_returns_count_unless_all_evaluate(tmp_path):
     ('', study_runs.TOTAL, 'finished'),
   ],
 )
-def test_only_finished_runs_count(tmp_path, status, total, said):
+def test_only_finished_runs_count(tmp_path, status, total, expected_status):
   study_runs.write(tmp_path, [2.0, 3.0], status, total_env_frames=total)
   study = _study(tmp_path)
-  assert study.results[0].status == said
-  assert study.counts(study.results[0]) == (said == 'finished')
+  assert study.results[0].status == expected_status
+  assert study.counts(study.results[0]) == (expected_status == 'finished')
   assert study.score(study.results[0]) == 4.0
 
 
@@ -140,8 +140,8 @@ def test_scores_are_scaled(tmp_path, scores, scaled, text):
       study_runs.write(tmp_path / name, [value - 1], env__id=task, seed=i)
   study = _study(tmp_path)
   (algorithm,) = study.algorithms
-  found = dict(zip(study.common_tasks, study.scaled(algorithm), strict=True))
-  values = np.concatenate([found[task] for task in scores])
+  scaled = dict(zip(study.common_tasks, study.scaled(algorithm), strict=True))
+  values = np.concatenate([scaled[task] for task in scores])
   np.testing.assert_allclose(values, scaled, atol=1e-12)
   assert text in study.scale.text
 

@@ -103,5 +103,5 @@ def test_intervals_agree_with_rliable(matrix, name):
   ours = statistics.interval(statistic(list(np.moveaxis(same, 2, 0))))
   np.testing.assert_allclose(ours, theirs['x'][:, 0], rtol=1e-12)
   # With our own draws within sampling error.
-  own = statistics.interval(statistic(statistics.resample(list(matrix.T))))
-  np.testing.assert_allclose(own, ours, atol=0.1 * np.ptp(ours) + 0.01)
+  interval = statistics.interval(statistic(statistics.resample(list(matrix.T))))
+  np.testing.assert_allclose(interval, ours, atol=0.1 * np.ptp(ours) + 0.01)

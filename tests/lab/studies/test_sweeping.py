@@ -83,7 +83,7 @@ def test_grid_is_the_product_with_seeds_fastest():
 
 
 @pytest.mark.parametrize(
-  ('sets', 'said'),
+  ('sets', 'message'),
   [
     (['a'], '--set=a: write it as --set=KEY=VALUE,VALUE.'),
     (['=1'], '--set==1: write it as'),
@@ -92,10 +92,10 @@ def test_grid_is_the_product_with_seeds_fastest():
     (['seed=1,2'], 'name each key once, and give seeds by --seeds.'),
   ],
 )
-def test_wrong_values_are_refused(sets, said):
+def test_wrong_values_are_refused(sets, message):
   with pytest.raises(ValueError, match='--set') as e:
     list(sweeping.grid(sets, [1]))
-  assert said in str(e.value)
+  assert message in str(e.value)
 
 
 def test_folders_are_named_from_what_varies():
