@@ -80,7 +80,7 @@ class ReverbStore(base.TrajectoryStore):
   @property
   def bytes_sent(self) -> int:
     """Bytes that all writers have sent so far."""
-    return sum(table.bytes_sent for table in self._tables.values())
+    return sum(t.inserts.bytes_sent for t in self._tables.values())
 
   def flush(self) -> None:
     """See `TrajectoryStore`; raises ReverbError if the server is lost."""

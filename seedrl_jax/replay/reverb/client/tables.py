@@ -57,7 +57,7 @@ class ReverbTable(base.Table):
     self._unit = unrolls_per_item
     self._lock = threading.Lock()
     self._interrupted = False
-    self._inserts = insert_stream.InsertStream(
+    self.inserts = insert_stream.InsertStream(
       shared.link, config.name, max_in_flight
     )
     self._samplers: list[sampler_lib.Sampler] = []
@@ -75,24 +75,19 @@ class ReverbTable(base.Table):
       self._pool.give_back([block])
       return encoded
 
-    self._inserts.insert(encode)
-
-  @property
-  def bytes_sent(self) -> int:
-    """Bytes that its writers have sent so far."""
-    return self._inserts.bytes_sent
+    self.inserts.insert(encode)
 
   def flush(self, timeout: float | None = None) -> None:
     """Waits until the server has all earlier inserts and updates.
 
     See `InsertStream.flush` for `timeout`, which applies only to inserts.
     """
-    self._inserts.flush(timeout)
+    self.inserts.flush(timeout)
 
   def info(self, served: reverb_pb2.TableInfo) -> base.TableInfo:
     """Returns the state by the server's."""
     limiter = served.rate_limiter_info
-    writer_seconds, writers = self._inserts.waits()
+    writer_seconds, writers = self.inserts.waits()
     reader_waits = [sampler.streams.waits() for sampler in self._samplers]
     return base.TableInfo(
       config=self.config,
@@ -108,7 +103,7 @@ class ReverbTable(base.Table):
   def interrupt(self) -> None:
     with self._lock:
       self._interrupted = True
-    self._inserts.interrupt()
+    self.inserts.interrupt()
     # Not their threads: one may be looking for a lost server.
     for sampler in self._samplers:
       sampler.streams.interrupt()
@@ -117,7 +112,7 @@ class ReverbTable(base.Table):
     """Ends the threads; the connection is closed already."""
     for sampler in self._samplers:
       sampler.streams.close()
-    self._inserts.close()
+    self.inserts.close()
 
   def _start_sampler(
     self,
@@ -160,7 +155,7 @@ class ReverbQueue(ReverbTable):
     decode = functools.partial(unroll_items.decode_blocks, pool, mapper)
     # Several streams would not keep the order. What arrives is acknowledged, so
     # that it is not sent again after a loss.
-    return self._start_sampler(num_blocks, decode, 1, self._inserts.acknowledge)
+    return self._start_sampler(num_blocks, decode, 1, self.inserts.acknowledge)
 
 
 class ReverbReplay(ReverbTable):

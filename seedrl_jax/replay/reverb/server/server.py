@@ -99,17 +99,12 @@ class ReverbServer(contextlib.AbstractContextManager):
     """Its address on this machine; valid after `start`."""
     return f'127.0.0.1:{self.port}'
 
-  @property
-  def pid(self) -> int:
-    """The number of the process."""
-    return self._current().pid
-
   def checkpoints(self) -> list[pathlib.Path]:
     """Returns the checkpoints in its folder, newest first."""
     with self._lock:
       if not self.is_alive():
         self._folder.collect()
-      return self._folder.checkpoints()
+      return checkpoint_files.newest_first(self._folder.path)
 
   def start(self, restore: str | None = None) -> None:
     """Starts the process, instead of one that runs, and waits until it serves.

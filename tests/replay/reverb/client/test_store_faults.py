@@ -100,7 +100,7 @@ class _Killed:
     return before
 
   def kill(self) -> None:
-    os.kill(self.store.location._server.pid, signal.SIGKILL)
+    os.kill(self.store.location._server._process.pid, signal.SIGKILL)
 
   def close(self) -> None:
     self._stop.set()
