@@ -26,7 +26,7 @@ class Access(NamedTuple):
     return {n: data for n, data in self.files.items() if f'{{{n}}}' in text}
 
 
-def given(config: ml_collections.ConfigDict) -> Access | None:
+def configured(config: ml_collections.ConfigDict) -> Access | None:
   """Returns what the `actors` section of a configuration says; None: nothing.
 
   Raises ValueError if learners would refuse it.

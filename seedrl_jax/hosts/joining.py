@@ -74,9 +74,8 @@ def join(
     cleanup.callback(client.leave, 'it could not join')
     _start_jax(flags, interface, client)
     cleanup.pop_all()
-  joined = several_hosts.SeveralHosts(flags.index, flags.count, client, server)
-  joined.watch()
-  return joined
+  host = several_hosts.SeveralHosts(flags.index, flags.count, client, server)
+  return host.watch()
 
 
 def _start_jax(flags: _Flags, interface: str, client: votes.VoteClient) -> None:
@@ -234,6 +233,4 @@ def _join_on_tpu(timeout: float) -> coordinator_lib.Coordinator:
   host, port, secret = received.astype(np.uint8).tobytes().decode().split()
   address = host, int(port)
   client = votes.VoteClient(address, secret, index, count, timeout)
-  joined = several_hosts.SeveralHosts(index, count, client, server)
-  joined.watch()
-  return joined
+  return several_hosts.SeveralHosts(index, count, client, server).watch()

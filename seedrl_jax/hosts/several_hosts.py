@@ -3,7 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import jax
 import ml_collections
@@ -61,11 +61,12 @@ class SeveralHosts(coordinator.Coordinator):
     self._turn = 0
     self._ended = threading.Event()
 
-  def watch(self) -> None:
+  def watch(self) -> Self:
     """Starts a thread that ends a process that a collective holds."""
     threading.Thread(
       target=self._end_in_time, name='hosts-guard', daemon=True
     ).start()
+    return self
 
   def _end_in_time(self) -> None:
     """Exits if the process does not end soon after a host is gone."""

@@ -5,14 +5,14 @@ remote actors are blocks on the host; a batch has unrolls of one kind.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.replay import base, blocks, table_configs
-from seedrl_jax.replay.embedded import tables
+from seedrl_jax.replay.embedded import store, tables
 
 # The table that takes blocks of remote actors' unrolls.
 REMOTE_TABLE = 'remote unrolls'
@@ -104,15 +104,14 @@ class _Queue(tables.EmbeddedQueue):
     return size, inserts, samples
 
 
-class DeviceStore(base.TrajectoryStore):
-  """A queue of `DeviceBlock`s in place of `EmbeddedStore`.
+class DeviceStore(store.EmbeddedStore):
+  """A queue of `DeviceBlock`s, which is not saved.
 
   `num_blocks` are one batch. `REMOTE_TABLE` takes unrolls of remote actors, of
   which samplers of the queue draw whole batches.
   """
 
   is_saved = False
-  address = None
 
   def __init__(
     self,
@@ -121,26 +120,10 @@ class DeviceStore(base.TrajectoryStore):
     block_width: int,
     num_blocks: int,
   ):
-    self.unroll_spec = unroll_spec
-    self.overlap = 1
-    layout = blocks.UnrollLayout(unroll_spec, self.overlap)
+    super().__init__((), unroll_spec, block_width)
     pool: Any = _Pool(block_width)
-    self._queue = _Queue(config, layout, pool, num_blocks)
+    self._queue = _Queue(config, self._layout, pool, num_blocks)
     self._tables = {config.name: self._queue, REMOTE_TABLE: self._queue.remote}
-
-  def flush(self) -> None:
-    """Does nothing: inserts take effect at once."""
 
   def info(self) -> Mapping[str, base.TableInfo]:
     return {self._queue.config.name: self._queue.info()}
-
-  def checkpoint(
-    self, path: str, on_snapshot: Callable[[], None] | None = None
-  ) -> None:
-    raise NotImplementedError('What is on devices is not saved.')
-
-  def restore(self, path: str) -> None:
-    raise NotImplementedError('What is on devices is not saved.')
-
-  def close(self) -> None:
-    self.interrupt()

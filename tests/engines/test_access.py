@@ -18,9 +18,9 @@ def _config(**values: object) -> ml_collections.ConfigDict:
 
 
 def test_what_is_made_is_for_the_learners(tmp_path: pathlib.Path):
-  made = access.make(['10.0.0.1', '10.0.0.2', '10.0.0.1'])
+  new_access = access.make(['10.0.0.1', '10.0.0.2', '10.0.0.1'])
   path = tmp_path / 'crt'
-  path.write_bytes(made.files['tls.crt'])
+  path.write_bytes(new_access.files['tls.crt'])
   for host in ('10.0.0.1', '10.0.0.2'):
     checked = subprocess.run(
       ['openssl', 'x509', '-in', path, '-checkip', host],
@@ -29,10 +29,13 @@ def test_what_is_made_is_for_the_learners(tmp_path: pathlib.Path):
       check=True,
     )
     assert 'does match' in checked.stdout
-  assert made.files_in(made.learner_flags) == made.files
+  assert new_access.files_in(new_access.learner_flags) == new_access.files
   # The key stays with the learners.
-  assert set(made.files_in(made.actor_flags)) == {'tls.crt', 'token'}
-  assert access.make(['10.0.0.1']).files['token'] != made.files['token']
+  assert set(new_access.files_in(new_access.actor_flags)) == {
+    'tls.crt',
+    'token',
+  }
+  assert access.make(['10.0.0.1']).files['token'] != new_access.files['token']
 
 
 def test_openssl_that_fails_or_is_missing_is_said(
@@ -46,27 +49,27 @@ def test_openssl_that_fails_or_is_missing_is_said(
 
 
 def test_what_is_given_is_passed_on(tmp_path: pathlib.Path):
-  assert access.given(_config()) is None
+  assert access.configured(_config()) is None
   crt, key = map(str, certificates.make(tmp_path))
   (tmp_path / 'token').write_text('secret')
   token = str(tmp_path / 'token')
   named = _config(tls_certificate=crt, tls_key=key, token_file=token)
-  found = access.given(named)
-  assert found == access.Access(
+  configured = access.configured(named)
+  assert configured == access.Access(
     actor_flags=[f'--tls_roots={crt}', f'--token_file={token}']
   )
-  assert access.given(_config(insecure=True)).actor_flags == ['--insecure']
+  assert access.configured(_config(insecure=True)).actor_flags == ['--insecure']
 
 
 @pytest.mark.parametrize(
-  ('values', 'said'),
+  ('values', 'message'),
   [
     ({'token_file': '/no'}, r'token_file=/no: No such file'),
     ({'tls_certificate': '/no'}, r'tls_key must be given together'),
   ],
 )
 def test_what_learners_would_refuse_is_refused(
-  values: dict[str, str], said: str
+  values: dict[str, str], message: str
 ):
-  with pytest.raises(ValueError, match=said):
-    access.given(_config(**values))
+  with pytest.raises(ValueError, match=message):
+    access.configured(_config(**values))

@@ -24,10 +24,10 @@ def _run(code: str, **files: bytes) -> child.Child:
 
 
 def _all(started: child.Child) -> list[str | int]:
-  found: list[str | int] = []
-  while not found or not isinstance(found[-1], int):
-    found += started.read()
-  return found
+  output: list[str | int] = []
+  while not output or not isinstance(output[-1], int):
+    output += started.read()
+  return output
 
 
 def test_output_comes_before_the_exit_code():
@@ -45,8 +45,8 @@ def test_output_comes_before_the_exit_code():
 def test_what_cannot_start_says_so(tmp_path: pathlib.Path):
   started = child.Child()
   started.start(['x'], str(tmp_path / 'no'), {}, {})
-  said, code = _all(started)
-  assert f'cannot be started in {tmp_path}/no: ' in str(said)
+  message, code = _all(started)
+  assert f'cannot be started in {tmp_path}/no: ' in str(message)
   assert code == 127
 
 

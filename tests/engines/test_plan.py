@@ -49,46 +49,35 @@ def test_a_shortage_tells_what_is_asked_and_what_there_is():
 
 
 def test_flags_are_dropped_with_their_values():
-  given = [
-    '--a=1',
-    '--b',
-    '2',
-    '-c',
-    '3',
-    '--ab=a\nb',
-    '--d.a=5',
-    '--b=\n',
-    '--b',
-  ]
-  assert plan_lib.drop_flags(given, {'a', 'b'}) == [
-    *('-c', '3', '--ab=a\nb', '--d.a=5'),
-  ]
+  arguments = ['--a=1', '--b', '2', '-c', '3', '--ab=a', '--d.a=5', '--b']
+  rest = plan_lib.drop_flags(arguments, {'a', 'b'})
+  assert rest == ['-c', '3', '--ab=a', '--d.a=5']
+  lines = ['--ab=a\nb', '--b=\n']
+  assert plan_lib.drop_flags(lines, {'b'}) == lines[:1]
 
 
 def test_commands_of_several_learners_and_their_actors():
   learner = plan_lib.learner_command(_PLAN, _HOSTS, 1, ['--config.token=t'])
-  assert learner == [
-    *(sys.executable, '/c/launch/learner.py', '--coordinator=10.0.0.1:5'),
-    *('--num_processes=2', '--process_id=1', '--config=x', '--workdir=w'),
-    *("--config.actors.addresses=('0.0.0.0:8',)", '--config.token=t'),
-  ]
+  assert ' '.join(learner) == (
+    f'{sys.executable} /c/launch/learner.py --coordinator=10.0.0.1:5 '
+    '--num_processes=2 --process_id=1 --config=x --workdir=w '
+    "--config.actors.addresses=('0.0.0.0:8',) --config.token=t"
+  )
   actors = [
     plan_lib.actor_command(_PLAN, _HOSTS, i, ['--token=t']) for i in range(3)
   ]
-  assert actors[0] == [
-    *(sys.executable, '/c/launch/actor.py', '--learner=10.0.0.1:6'),
-    *('--patience=0', '--token=t', '--threads=2'),
-  ]
-  assert [command[2] for command in actors[1:]] == [
-    *('--learner=10.0.0.2:8', '--learner=10.0.0.1:6'),
-  ]
+  assert ' '.join(actors[0]) == (
+    f'{sys.executable} /c/launch/actor.py --learner=10.0.0.1:6 '
+    '--patience=0 --token=t --threads=2'
+  )
+  learners = [command[2] for command in actors[1:]]
+  assert learners == ['--learner=10.0.0.2:8', '--learner=10.0.0.1:6']
 
 
 def test_one_learner_trains_alone():
   plan = _PLAN._replace(actors=0)
-  assert plan_lib.learner_command(plan, _HOSTS[:1], 0, []) == [
-    *(sys.executable, '/c/launch/train.py', '--config=x', '--workdir=w'),
-  ]
+  command = plan_lib.learner_command(plan, _HOSTS[:1], 0, [])
+  assert command[1:] == ['/c/launch/train.py', '--config=x', '--workdir=w']
 
 
 @pytest.mark.parametrize(

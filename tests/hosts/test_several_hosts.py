@@ -65,12 +65,12 @@ class _Votes:
 
 def _coordinator(votes, **values):
   """Returns the coordinator of host 1 in a run that has begun to start."""
-  made = several_hosts.SeveralHosts(1, 2, votes, None)
-  made.check_start(runs.tiny(**values))
-  return made
+  host_1 = several_hosts.SeveralHosts(1, 2, votes, None)
+  host_1.check_start(runs.tiny(**values))
+  return host_1
 
 
-def _told(devices=None, **values):
+def _start_info(devices=None, **values):
   """What a host says about how it was started."""
   return {
     'devices': devices or jax.local_device_count(),
@@ -82,11 +82,11 @@ def _told(devices=None, **values):
   'other, sentence',
   [
     (
-      {**_told(), 'config': {**_told()['config'], 'loss.more': 1}},
+      {**_start_info(), 'config': {**_start_info()['config'], 'loss.more': 1}},
       r'--config.loss.more: host 0 has 1 and host 1 has None; ',
     ),
     (
-      _told(devices=77),
+      _start_info(devices=77),
       r'Host 1 has \d+ devices and host 0 77 devices; all hosts must be alike',
     ),
   ],
@@ -98,7 +98,7 @@ def test_hosts_that_were_started_otherwise_are_refused(other, sentence):
 
 def test_hosts_may_differ_in_what_is_of_their_place():
   values = {'actors__addresses': ('10.0.0.1:9000',), 'env__num_threads': 3}
-  votes = _Votes(_told(hosts__timeout=7.0, replay__address='a', **values))
+  votes = _Votes(_start_info(hosts__timeout=7.0, replay__address='a', **values))
   _coordinator(votes, hosts__timeout=7.0)
   assert votes.timeout == 7.0
 
@@ -114,31 +114,31 @@ def _state(step):
 def test_a_host_starts_from_what_host_0_found(
   tmp_path, monkeypatch, has_replay
 ):
-  told = report.RunRecord(
+  record = report.RunRecord(
     env_steps=70, starts=2, returns=[1.0], replay='9', inference_keys=[[1, 2]]
   )
   folder = workdir_lib.Workdir(tmp_path).of_host(1)
   folder.create()
   if has_replay:
     (folder.replay / '9').mkdir(parents=True)
-  said = []
+  messages = []
   saved = checkpointing.RunCheckpoints(
-    runs.tiny(), folder, said.append, leads=False
+    runs.tiny(), folder, messages.append, leads=False
   )
   votes = _Votes()
-  made = _coordinator(votes)
-  votes.other = vars(told)
+  host_1 = _coordinator(votes)
+  votes.other = vars(record)
   monkeypatch.setattr(
     several_hosts.multihost_utils, 'broadcast_one_to_all', lambda _: _state(9)
   )
-  shared, state = made.share(saved.shared_record(), saved.restore(_state(0)))
+  shared, state = host_1.share(saved.shared_record(), saved.restore(_state(0)))
   assert state.step == 9
   saved.follow(shared, int(state.step))
   assert saved.record.env_steps == 70 and saved.record.returns == [1.0]
   # Each host has keys for its own streams.
   assert saved.record.inference_keys == []
   assert saved.record.replay == ('9' if has_replay else '')
-  assert [text[:23] for text in said] == (
+  assert [text[:23] for text in messages] == (
     [] if has_replay else ['The replay starts empty']
   )
   # It keeps no checkpoints of its own.
@@ -186,9 +186,9 @@ def _vote(**values):
 )
 def test_all_hosts_do_what_the_votes_say(ready, progress, other, updates, save):
   votes = _Votes()
-  made = _coordinator(votes)
+  host_1 = _coordinator(votes)
   votes.other = other
-  with made.deciding(_Learner(), _figures(progress)) as decide:
+  with host_1.deciding(_Learner(), _figures(progress)) as decide:
     # Only host 0 decides on checkpoints.
     assert decide(ready, True) == (updates, save, progress)
 
@@ -205,26 +205,26 @@ def test_all_hosts_do_what_the_votes_say(ready, progress, other, updates, save):
 )
 def test_hosts_whose_parameters_differ_end(prints, differ):
   votes = _Votes()
-  made = _coordinator(votes)
+  host_1 = _coordinator(votes)
   votes.other = _vote(prints=prints)
   raises = pytest.raises(
     coordinator.ParametersDiffer, match=r'^After update 3 .* of host [01] are '
   )
   with (
     raises if differ else contextlib.nullcontext(),
-    made.deciding(_Learner(), _figures()) as decide,
+    host_1.deciding(_Learner(), _figures()) as decide,
   ):
     decide(True, False)
 
 
 def test_an_update_that_is_not_finite_is_voted_on_before_it_is_told():
   votes = _Votes()
-  made = _coordinator(votes)
+  host_1 = _coordinator(votes)
   votes.other = _vote()
   error = learner_lib.NonFiniteError('Update 4 is not finite.')
   with (
     pytest.raises(learner_lib.NonFiniteError),
-    made.deciding(_Learner(error), _figures()) as decide,
+    host_1.deciding(_Learner(error), _figures()) as decide,
   ):
     decide(True, False)
   assert not votes.last['ready']
@@ -232,28 +232,28 @@ def test_an_update_that_is_not_finite_is_voted_on_before_it_is_told():
 
 def test_an_error_of_a_collective_says_which_host_is_gone():
   votes = _Votes()
-  made = _coordinator(votes)
+  host_1 = _coordinator(votes)
   votes.lost = 'Host 0 is gone.'
   with (
     pytest.raises(coordinator.HostLost, match='Host 0 is gone'),
-    made.deciding(_Learner(), _figures()),
+    host_1.deciding(_Learner(), _figures()),
   ):
     raise ValueError('Connection reset.')
   with pytest.raises(coordinator.HostLost, match='Host 0 is gone'):
-    made.must_stop()
+    host_1.must_stop()
 
 
 def test_hosts_end_together_and_say_who_has_failed():
   votes = _Votes()
-  made = _coordinator(votes)
+  host_1 = _coordinator(votes)
   votes.other = [{}, 'OSError: broken']
   # A host whose learner has failed does not vote on the end.
   failure = threads.Failure('learner', OSError('broken'), '')
-  made.end(_Learner(), _figures(), failure)
-  assert not made.agreed
-  made.end(_Learner(), _figures(), None)
-  assert made.agreed
-  assert made.failures == [
+  host_1.end(_Learner(), _figures(), failure)
+  assert not host_1.agreed
+  host_1.end(_Learner(), _figures(), None)
+  assert host_1.agreed
+  assert host_1.failures == [
     'Host 0 has failed (OSError: broken); start all hosts again to resume from '
     'the last checkpoint.'
   ]

@@ -49,9 +49,9 @@ class _Hosts:
 
 @pytest.fixture
 def hosts() -> Iterator[_Hosts]:
-  found = _Hosts()
-  yield found
-  found.close()
+  new_hosts = _Hosts()
+  yield new_hosts
+  new_hosts.close()
 
 
 def test_every_host_hears_all_values_by_index(hosts: _Hosts):

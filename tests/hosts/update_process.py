@@ -51,12 +51,12 @@ def train(
       )
       for _ in range(_DEVICES)
     ]
-    own = [
+    local = [
       piece
       for piece, device in zip(pieces, devices, strict=True)
       if device in updater.local_devices
     ]
-    state, output, params, _ = updater(state, updater.shard(own), 0.5)
+    state, output, params, _ = updater(state, updater.shard(local), 0.5)
   after = update.host_state(state).agent
   changed = jax.tree.map(lambda a, b: (a != b).any(), before, after)
   assert np.mean(jax.tree.leaves(changed)) > 0.9, changed
@@ -102,7 +102,7 @@ def _agent(
 def statistics() -> dict[str, Any]:
   """Returns those on each of this host's devices, and NumPy's."""
   devices = sorted(jax.devices(), key=lambda device: device.process_index)
-  own = [i for i, d in enumerate(devices) if d in jax.local_devices()]
+  local = [i for i, d in enumerate(devices) if d in jax.local_devices()]
   merge = jax.pmap(
     lambda x, counts: normalization.merge(
       normalization.initial((2,)), x, counts
@@ -113,10 +113,10 @@ def statistics() -> dict[str, Any]:
   rng = np.random.default_rng(4)
   x = rng.normal(3.0, 2.0, (_DEVICES, 5, 6, 2)).astype(np.float32)
   counts = rng.random((_DEVICES, 5, 6)) < 0.5
-  merged = merge(x[own], counts[own])
+  merged = merge(x[local], counts[local])
   rows = [
     np.concatenate([np.ravel(leaf.addressable_data(i)) for leaf in merged])
-    for i in range(len(own))
+    for i in range(len(local))
   ]
   return {
     'statistics': np.stack(rows),

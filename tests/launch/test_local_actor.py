@@ -121,7 +121,7 @@ def test_actors_go_on_when_the_reverb_server_was_lost(make):
     counters = run.parts.learner.counters
     for is_lost in False, True:
       if is_lost:
-        os.kill(store.location._server.pid, signal.SIGKILL)
+        os.kill(store.location._server._process.pid, signal.SIGKILL)
       goal = counters.updates + 20
       _wait_until(
         lambda goal=goal: counters.updates > goal or training.done(),

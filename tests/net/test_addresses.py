@@ -106,8 +106,8 @@ def test_a_token_is_never_shown_in_the_clear(address: addresses.Address):
 def test_an_actor_finds_what_its_learner_has(
   replay: str, learner: str, expected: str
 ):
-  found = addresses.as_seen_from_actor(
+  address = addresses.as_seen_from_actor(
     replay, addresses.parse('--learner', learner)
   )
-  assert found.text == expected
-  assert found.is_local == (expected == 'localhost:8000')
+  assert address.text == expected
+  assert address.is_local == (expected == 'localhost:8000')

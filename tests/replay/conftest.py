@@ -150,16 +150,16 @@ def make_store_fixture(
     batch_size: int = 200,
   ) -> replay.TrajectoryStore:
     spec = toy.spec(steps)
-    made: replay.TrajectoryStore
+    new_store: replay.TrajectoryStore
     if request.param == 'embedded':
-      made = embedded.EmbeddedStore(configs, spec, width, seed, overlap)
+      new_store = embedded.EmbeddedStore(configs, spec, width, seed, overlap)
     else:
       make_location = _reverb_location(request)
-      made = store.ReverbStore(
+      new_store = store.ReverbStore(
         configs, spec, width, make_location, batch_size, overlap
       )
-    stores.append(made)
-    return made
+    stores.append(new_store)
+    return new_store
 
   yield make
   for each in stores:

@@ -81,19 +81,19 @@ def test_lack_of_memory_is_no_damage(tmp_path):
 
 class _Saved:
   def __init__(self, toy, folder: pathlib.Path):
-    self.said: list[str] = []
+    self.messages: list[str] = []
     self.folder = folder
     self.store = embedded.EmbeddedStore([toy.queue(8)], toy.spec(), 2)
     self.checkpoints = checkpoints_lib.ReplayCheckpoints(
-      self.store, folder, self.said.append
+      self.store, folder, self.messages.append
     )
 
 
 @pytest.fixture(name='saved')
 def saved_fixture(toy, tmp_path) -> Iterator[_Saved]:
-  made = _Saved(toy, tmp_path / 'replay')
-  yield made
-  made.store.close()
+  new_saved = _Saved(toy, tmp_path / 'replay')
+  yield new_saved
+  new_saved.store.close()
 
 
 def test_another_run_gets_back_what_was_saved(saved, toy):
@@ -104,7 +104,7 @@ def test_another_run_gets_back_what_was_saved(saved, toy):
   other.checkpoints.restore(name)
   assert other.store.info()['t'].size == 2
   assert toy.numbers(other.store.table('t').sampler(2).sample()) == [1, 2]
-  assert saved.said == []
+  assert saved.messages == []
 
 
 def test_no_changed_byte_is_read(saved, toy):
@@ -161,7 +161,7 @@ def test_a_foreign_archive_is_refused(saved, toy, monkeypatch, change):
     saved.checkpoints.save(7)
   with pytest.raises(replay.CheckpointError):
     saved.checkpoints.restore('7')
-  assert saved.said == []
+  assert saved.messages == []
 
 
 def test_prune_deletes_those_without_a_learner_and_nothing_else(saved, toy):
@@ -207,5 +207,5 @@ def test_what_cannot_be_saved_costs_a_sentence(saved, monkeypatch, error):
 
   monkeypatch.setattr(saved.store, 'checkpoint', fail)
   assert saved.checkpoints.save(5) == ''
-  (sentence,) = saved.said
+  (sentence,) = saved.messages
   assert sentence.startswith('Checkpoint 5 has no replay: No room in ')

@@ -242,5 +242,5 @@ class LocalInference:
         config.batch_size,
         self._agent.overlap,
       )
-    except (errors.RequestRefused, errors.UnknownTable) as e:
+    except errors.RequestRefused as e:
       raise IncompatibleLearner(str(e)) from e

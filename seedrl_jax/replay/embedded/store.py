@@ -34,16 +34,15 @@ class EmbeddedStore(base.TrajectoryStore):
     self.unroll_spec = unroll_spec
     self.overlap = overlap
     self._layout = blocks.UnrollLayout(unroll_spec, overlap)
-    pools = blocks.make_pools(self._layout, configs, block_width)
     self._tables: dict[str, tables.EmbeddedTable] = {}
     for config in configs:
-      name, pool = config.name, pools[config.name]
+      pool = blocks.BlockPool(self._layout, config.block_width or block_width)
+      table: tables.EmbeddedTable
       if isinstance(config, table_configs.QueueConfig):
-        self._tables[name] = tables.EmbeddedQueue(config, self._layout, pool)
+        table = tables.EmbeddedQueue(config, self._layout, pool)
       else:
-        self._tables[name] = replay_table.EmbeddedReplay(
-          config, self._layout, pool, seed
-        )
+        table = replay_table.EmbeddedReplay(config, self._layout, pool, seed)
+      self._tables[config.name] = table
 
   @property
   def address(self) -> None:

@@ -22,12 +22,8 @@ class ServerLost(ReverbError):
   """Raised if no server answered in time."""
 
 
-class UnknownTable(ReverbError, ValueError):
-  """The server has no such table."""
-
-
 class RequestRefused(ReverbError):
-  """The server understood the request and refused it."""
+  """The server refused the request, or has no such table."""
 
 
 def is_lost(error: grpc.RpcError) -> bool:
@@ -48,7 +44,7 @@ def translate(
   if table is not None:
     place = f'table {table} of {place}'
   if code == grpc.StatusCode.NOT_FOUND and table is not None:
-    return UnknownTable(
+    return RequestRefused(
       f'There is no table {table} in the Reverb server at {address}: start it '
       "with this run's tables, or name another server."
     )

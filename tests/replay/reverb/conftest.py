@@ -160,17 +160,17 @@ def make_server_fixture(
   def make(
     *tables: dict[str, Any], start: bool = True, **options: Any
   ) -> server.ReverbServer:
-    made = server.ReverbServer(
+    new_server = server.ReverbServer(
       options.pop('python', server_python), tables or [rules()], **options
     )
-    servers.append(made)
+    servers.append(new_server)
     if start:
-      made.start()
-    return made
+      new_server.start()
+    return new_server
 
   yield make
-  for made in servers:
-    made.close()
+  for new_server in servers:
+    new_server.close()
 
 
 @pytest.fixture(name='make_client')

@@ -63,14 +63,14 @@ class SharedServer:
       self.kill()
     folder = pathlib.Path(self._folder.name, str(self._starts))
     self._starts += 1
-    own = folder / 'own'
-    own.mkdir(parents=True)
+    output = folder / 'own'
+    output.mkdir(parents=True)
     answer = self._factory.ask(
       start={
         'port': 0,
         'fixed': True,
         'tables': self._tables,
-        'checkpoints': str(own),
+        'checkpoints': str(output),
         'restore': restore,
         'rewritten': str(folder / 'restored'),
       }

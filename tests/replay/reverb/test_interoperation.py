@@ -25,10 +25,9 @@ from tests.replay.reverb import columns
 
 _OFFICIAL = pathlib.Path(__file__).with_name('official.py')
 _SEEDS = range(6)
-_DTYPES = [
-  *('float16', 'float32', 'float64', 'bool'),
-  *('int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64'),
-]
+_DTYPES = ['float16', 'float32', 'float64', 'bool']
+_DTYPES += ['int8', 'int16', 'int32', 'int64']
+_DTYPES += ['uint8', 'uint16', 'uint32', 'uint64']
 _SHAPES = [(), (3,), (2, 3), (0,), (2, 0), (1,)]
 
 
@@ -209,7 +208,7 @@ def test_the_official_client_reads_what_we_write(
   plan, path = _Plan(seed), tmp_path / 'read.npz'
   table = f'c{seed}'
   chunks = _our_columns(plan)
-  made = [
+  entries = [
     items.make_item(
       table,
       item['priority'],
@@ -220,13 +219,13 @@ def test_the_official_client_reads_what_we_write(
   stream = insert_stream.InsertStream(link, table, 2)
   # Two inserts, so that the second reuses chunks.
   kept = [c for column in chunks for c in column]
-  stream.insert(lambda: items.Encoded(made[:2], kept))
-  stream.insert(lambda: items.Encoded(made[2:]))
+  stream.insert(lambda: items.Encoded(entries[:2], kept))
+  stream.insert(lambda: items.Encoded(entries[2:]))
   stream.flush(PATIENCE)
   stream.close()
-  official('read', table, path, {'count': len(made)})
+  official('read', table, path, {'count': len(entries)})
   with np.load(path) as file:
-    for i, (item, ours) in enumerate(zip(plan.items, made, strict=True)):
+    for i, (item, ours) in enumerate(zip(plan.items, entries, strict=True)):
       assert int(file[f'key{i}']) == ours.key
       assert float(file[f'priority{i}']) == item['priority']
       for j, expected in enumerate(plan.expected(item)):

@@ -1,6 +1,5 @@
 """Items and their chunks: as messages to send, and as Reverb sends them."""
 
-import dataclasses
 import secrets
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -12,8 +11,7 @@ from seedrl_jax.replay.reverb.client import codec
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
   """Compressed rows of columns, which items may share."""
 
   key: int
@@ -23,8 +21,7 @@ class Chunk:
   wire: bytes
 
 
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Item:
+class Item(NamedTuple):
   """An entry of a table; `chunks` are distinct, `wire` is as in `Chunk`."""
 
   key: int
@@ -32,18 +29,16 @@ class Item:
   wire: bytes
 
 
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Slice:
-  """Rows `offset` to `offset + length` of column `index` of a chunk."""
+class Slice(NamedTuple):
+  """Rows `offset` to `offset + length` of column `column` of a chunk."""
 
   chunk: Chunk
-  index: int
+  column: int
   offset: int
   length: int
 
 
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class ItemColumn:
+class ItemColumn(NamedTuple):
   """Slices of an item's column; `squeeze` drops the leading 1 of one row."""
 
   slices: Sequence[Slice]
@@ -94,7 +89,7 @@ def make_item(
     for s in column.slices:
       chunks[s.chunk.key] = s.chunk
       entry.chunk_slices.add(
-        chunk_key=s.chunk.key, offset=s.offset, length=s.length, index=s.index
+        chunk_key=s.chunk.key, offset=s.offset, length=s.length, index=s.column
       )
   request = reverb_pb2.InsertStreamRequest(items=[item])
   return Item(item.key, tuple(chunks.values()), request.SerializeToString())

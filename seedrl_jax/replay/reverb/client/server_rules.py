@@ -86,14 +86,14 @@ def check_fits(
   served: Mapping[str, reverb_pb2.TableInfo],
   wanted: Sequence[Mapping[str, Any]],
 ) -> None:
-  """Raises RequestRefused if a running server's tables have other rules.
+  """Raises RequestRefused if a running server lacks tables of these rules.
 
-  A queue may be of another size. Raises UnknownTable if a table is missing.
+  A queue may be of another size.
   """
   for rules in wanted:
     name = rules['name']
     if name not in served:
-      raise errors.UnknownTable(
+      raise errors.RequestRefused(
         f'--config.replay.address={address}: the server has no table {name}, '
         f'only {sorted(served)}; start it with this configuration '
         '(seedrl reverb_server --config=…).'

@@ -50,22 +50,18 @@ class ServerFolder:
     if path is None:
       self._scratch = tempfile.TemporaryDirectory(prefix='seedrl-reverb-')
       path = self._scratch.name
-    self._path = pathlib.Path(path).absolute()
+    self.path = pathlib.Path(path).absolute()
     self._collects = collects
-    self.log = self._path / 'server.log'
-    self.output = self._path / '.server'  # where the server writes
-    self.rewritten = self._path / '.restored'  # a checkpoint as it is loaded
-
-  def checkpoints(self) -> list[pathlib.Path]:
-    """Returns the collected checkpoints, newest first."""
-    return newest_first(self._path)
+    self.log = self.path / 'server.log'
+    self.output = self.path / '.server'  # where the server writes
+    self.rewritten = self.path / '.restored'  # a checkpoint as it is loaded
 
   def collect(self) -> None:
     """Moves the checkpoints of a server that has ended out of `output`."""
     if not self._collects:
       return
     for path in newest_first(self.output):
-      keep(path, self._path / path.name)
+      keep(path, self.path / path.name)
 
   def prepare(self) -> None:
     """Prepares the folder for a server's start."""

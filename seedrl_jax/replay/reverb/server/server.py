@@ -42,16 +42,6 @@ class ServerFailed(errors.ReverbError):
   """The server did not start, or ended by itself."""
 
 
-def exposure_warning(port: int) -> str:
-  """Returns a warning that anyone can connect, with a remedy."""
-  return (
-    f'Reverb listens on port {port} of every network interface, without '
-    'authentication, and cannot be told otherwise; unless this network is '
-    'trusted, keep others out: sudo iptables -I INPUT -p tcp '
-    f'--dport {port} ! -i lo -j DROP'
-  )
-
-
 def answers(address: str, timeout: float) -> bool:
   """Returns whether a Reverb server answers within `timeout` seconds."""
   with grpc.insecure_channel(
@@ -109,17 +99,12 @@ class ReverbServer(contextlib.AbstractContextManager):
     """Its address on this machine; valid after `start`."""
     return f'127.0.0.1:{self.port}'
 
-  @property
-  def pid(self) -> int:
-    """The number of the process."""
-    return self._current().pid
-
   def checkpoints(self) -> list[pathlib.Path]:
     """Returns the checkpoints in its folder, newest first."""
     with self._lock:
       if not self.is_alive():
         self._folder.collect()
-      return self._folder.checkpoints()
+      return checkpoint_files.newest_first(self._folder.path)
 
   def start(self, restore: str | None = None) -> None:
     """Starts the process, instead of one that runs, and waits until it serves.
@@ -196,7 +181,14 @@ class ReverbServer(contextlib.AbstractContextManager):
       self.wait_end(_GRACE)
       raise self._refusal(answer['kind'], answer['error'], restore)
     self.port = answer['port']
-    logging.warning('%s', exposure_warning(self.port))
+    logging.warning(
+      'Reverb listens on port %d of every network interface, without '
+      'authentication, and cannot be told otherwise; unless this network is '
+      'trusted, keep others out: sudo iptables -I INPUT -p tcp --dport %d '
+      '! -i lo -j DROP',
+      self.port,
+      self.port,
+    )
 
   def is_alive(self) -> bool:
     """Returns whether the process runs."""

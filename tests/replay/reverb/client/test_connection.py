@@ -17,17 +17,17 @@ _CODE = grpc.StatusCode
 
 @pytest.fixture(name='connect')
 def connect_fixture(server):
-  made = []
+  connections = []
 
   def connect(address=None, patience=PATIENCE, **kwargs):
     connection = connection_lib.Connection(
       address or server.address, patience, **kwargs
     )
-    made.append(connection)
+    connections.append(connection)
     return connection
 
   yield connect
-  for connection in made:
+  for connection in connections:
     connection.close()
 
 

@@ -31,10 +31,10 @@ class _Hosts:
 
   def server(self, config=None) -> shared_servers.SharedServer:
     rules = server_rules.server_rules(config or self._toy.queue(), _WIDTH, 4)
-    made = shared_servers.SharedServer(self._factory, [rules])
-    made.start()
-    self._stack.callback(made.close)
-    return made
+    new_store = shared_servers.SharedServer(self._factory, [rules])
+    new_store.start()
+    self._stack.callback(new_store.close)
+    return new_store
 
   def outside(self, address: str, config=None) -> store.ReverbStore:
 
@@ -57,15 +57,15 @@ class _Hosts:
     return self._process.starts
 
   def _store(self, config, make_location) -> store.ReverbStore:
-    made = store.ReverbStore(
+    new_store = store.ReverbStore(
       [config or self._toy.queue()],
       self._toy.spec(),
       _WIDTH,
       make_location,
       batch_size=4,
     )
-    self._stack.callback(made.close)
-    return made
+    self._stack.callback(new_store.close)
+    return new_store
 
 
 @pytest.fixture(name='hosts')
@@ -88,19 +88,19 @@ def test_stores_that_share_a_queue_take_each_unroll_once(hosts, toy, threads):
   address = hosts.server(toy.queue(8)).address
   got: list[int] = []
 
-  def write(made: store.ReverbStore, first: int) -> None:
+  def write(new_store: store.ReverbStore, first: int) -> None:
     for number in range(first, first + 40, _WIDTH):
-      toy.insert(made, 't', [number, number + 1])
+      toy.insert(new_store, 't', [number, number + 1])
 
-  def read(made: store.ReverbStore) -> None:
-    sampler = made.table('t').sampler(4)
+  def read(new_store: store.ReverbStore) -> None:
+    sampler = new_store.table('t').sampler(4)
     for _ in range(10):
       got.extend(toy.numbers(sampler.sample()))
 
   for first in (0, 40):
     writer, reader = hosts.outside(address), hosts.outside(address)
-    threads.start(lambda made=writer, first=first: write(made, first))
-    threads.start(lambda made=reader: read(made))
+    threads.start(lambda new_store=writer, first=first: write(new_store, first))
+    threads.start(lambda new_store=reader: read(new_store))
   assert threads.join() == []
   assert sorted(got) == list(range(80))
   writer.close()
@@ -112,18 +112,18 @@ def test_outside_server_keeps_its_files_and_contents(
   hosts, toy, tmp_path, caplog
 ):
   server = hosts.server(toy.queue(8))
-  made = hosts.outside(server.address)
+  new_store = hosts.outside(server.address)
   path = tmp_path / 'replay' / '1'
-  toy.insert(made, 't', [1, 2])
-  made.checkpoint(str(path))
+  toy.insert(new_store, 't', [1, 2])
+  new_store.checkpoint(str(path))
   record = json.loads((path / 'store.json').read_text())
   assert record['server']['address'] == server.address
   saved = pathlib.Path(record['server']['path'])
   assert saved.is_dir() and saved != path
   # The server's owner starts it with these.
-  toy.insert(made, 't', [3, 4])
-  made.restore(str(path))
-  assert made.info()['t'].size == 4
+  toy.insert(new_store, 't', [3, 4])
+  new_store.restore(str(path))
+  assert new_store.info()['t'].size == 4
   assert [str(saved) in r.getMessage() for r in caplog.records].count(True) == 1
   server.start(str(saved))
   again = hosts.outside(server.address).table('t').sampler(2)
@@ -135,20 +135,22 @@ def test_outside_server_keeps_its_files_and_contents(
 def test_a_folder_that_is_no_checkpoint_changes_nothing(
   hosts, toy, tmp_path, kind, content
 ):
-  made = hosts.own() if kind == 'own' else hosts.outside(hosts.server().address)
-  toy.insert(made, 't', [1, 2])
+  new_store = (
+    hosts.own() if kind == 'own' else hosts.outside(hosts.server().address)
+  )
+  toy.insert(new_store, 't', [1, 2])
   path = tmp_path / 'replay'
   path.mkdir()
   if content is not None:
     (path / 'store.json').write_text(content)
   with pytest.raises(replay.CheckpointError, match='is damaged') as e:
-    made.restore(str(path))
+    new_store.restore(str(path))
   assert str(path) in str(e.value) and '\n' not in str(e.value)
-  assert toy.numbers(made.table('t').sampler(2).sample()) == [1, 2]
+  assert toy.numbers(new_store.table('t').sampler(2).sample()) == [1, 2]
 
 
 def test_close_ends_a_restart_under_way(hosts, monkeypatch, threads):
-  made = hosts.own()
+  new_store = hosts.own()
   process = hosts._process
   began, ended = threading.Event(), threading.Event()
   close = process.close
@@ -161,19 +163,19 @@ def test_close_ends_a_restart_under_way(hosts, monkeypatch, threads):
 
   monkeypatch.setattr(process, 'start', start)
   monkeypatch.setattr(process, 'close', lambda: (ended.set(), close()))
-  threads.start(made.table('t').sampler(2).sample)
-  wait_until(lambda: made.info()['t'].waiting_samplers == 1)
+  threads.start(new_store.table('t').sampler(2).sample)
+  wait_until(lambda: new_store.info()['t'].waiting_samplers == 1)
   process.kill()
   assert began.wait(PATIENCE)
-  made.close()
+  new_store.close()
   threads.join()
 
 
 def _checkpoint(hosts, toy, path: pathlib.Path) -> None:
-  made = hosts.own()
-  toy.insert(made, 't', [1, 2])
-  made.checkpoint(str(path))
-  made.close()
+  new_store = hosts.own()
+  toy.insert(new_store, 't', [1, 2])
+  new_store.checkpoint(str(path))
+  new_store.close()
 
 
 def test_own_server_that_begins_with_a_checkpoint_starts_once(
@@ -181,16 +183,16 @@ def test_own_server_that_begins_with_a_checkpoint_starts_once(
 ):
   path = tmp_path / '1'
   _checkpoint(hosts, toy, path)
-  made = hosts.own(str(path))
-  made.restore(str(path))
+  new_store = hosts.own(str(path))
+  new_store.restore(str(path))
   assert hosts.starts == 1
-  info = made.info()['t']
+  info = new_store.info()['t']
   assert (info.size, info.inserts, info.samples) == (2, 2, 0)
-  assert toy.numbers(made.table('t').sampler(2).sample()) == [1, 2]
+  assert toy.numbers(new_store.table('t').sampler(2).sample()) == [1, 2]
   # Later changes are gone, as after every restore.
-  made.restore(str(path))
+  new_store.restore(str(path))
   assert hosts.starts == 2
-  assert made.info()['t'].size == 2
+  assert new_store.info()['t'].size == 2
 
 
 @pytest.mark.parametrize(
@@ -203,11 +205,11 @@ def test_own_server_that_cannot_load_a_checkpoint_is_empty(
   path = tmp_path / '1'
   _checkpoint(hosts, toy, path)
   (path / damaged).write_bytes(b'damaged')
-  made = hosts.own(str(path) if begins else None)
+  new_store = hosts.own(str(path) if begins else None)
   if not begins:
-    toy.insert(made, 't', [5, 6])
+    toy.insert(new_store, 't', [5, 6])
   with pytest.raises(replay.CheckpointError, match='is damaged'):
-    made.restore(str(path))
-  assert made.info()['t'].size == 0
-  toy.insert(made, 't', [3, 4])
-  assert toy.numbers(made.table('t').sampler(2).sample()) == [3, 4]
+    new_store.restore(str(path))
+  assert new_store.info()['t'].size == 0
+  toy.insert(new_store, 't', [3, 4])
+  assert toy.numbers(new_store.table('t').sampler(2).sample()) == [3, 4]

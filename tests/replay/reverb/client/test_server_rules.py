@@ -67,5 +67,7 @@ def test_what_differs_is_said(serve):
   for word in ('sampler', 'remover', 'max_times_sampled', '\n'):
     assert word not in sentence
   other = _rules() | {'name': 'other'}
-  with pytest.raises(errors.UnknownTable, match=r"address=h:1.*other.*\['t'\]"):
+  with pytest.raises(
+    errors.RequestRefused, match=r"address=h:1.*other.*\['t'\]"
+  ):
     server_rules.check_fits('h:1', served, [other])

@@ -32,7 +32,7 @@ def make_fixture(
         process = shared_servers.SharedServer(reverb_servers, rules)
         return server_location.OwnServer(process, PATIENCE)
 
-      made = store.ReverbStore(
+      new_store = store.ReverbStore(
         [config],
         spec or toy.spec(),
         _WIDTH,
@@ -40,8 +40,8 @@ def make_fixture(
         batch_size=4,
         overlap=overlap,
       )
-      stack.callback(made.close)
-      return made
+      stack.callback(new_store.close)
+      return new_store
 
     yield make
 
@@ -73,12 +73,12 @@ def test_a_server_that_does_not_answer_is_closed(toy):
 
 @pytest.mark.parametrize('ahead', [0, 2])
 def test_batches_are_drawn_ahead(make, toy, threads, ahead):
-  made = make(toy.queue(16), ahead=ahead)
+  new_store = make(toy.queue(16), ahead=ahead)
   for number in range(0, 16, _WIDTH):
-    toy.insert(made, 't', [number, number + 1])
-  sampler = made.table('t').sampler(4)
+    toy.insert(new_store, 't', [number, number + 1])
+  sampler = new_store.table('t').sampler(4)
   assert toy.numbers(sampler.sample()) == [0, 1, 2, 3]
-  wait_until(lambda: made.info()['t'].samples == 4 * (1 + ahead))
+  wait_until(lambda: new_store.info()['t'].samples == 4 * (1 + ahead))
   for first in (4, 8, 12):
     numbers = toy.numbers(sampler.sample())
     assert numbers == list(range(first, first + 4))
@@ -89,9 +89,9 @@ def test_batches_are_drawn_ahead(make, toy, threads, ahead):
 def test_no_draw_and_no_update_waits_until_the_server_has_priorities(
   make, toy, monkeypatch
 ):
-  made = make(toy.items(priority_exponent=1.0), ahead=0)
-  toy.insert(made, 't', [1, 2])
-  mutate = made.location.link.mutate
+  new_store = make(toy.items(priority_exponent=1.0), ahead=0)
+  toy.insert(new_store, 't', [1, 2])
+  mutate = new_store.location.link.mutate
   asked, answer = threading.Event(), threading.Event()
 
   def slow(*arguments: object) -> None:
@@ -99,8 +99,8 @@ def test_no_draw_and_no_update_waits_until_the_server_has_priorities(
     assert answer.wait(PATIENCE)
     mutate(*arguments)
 
-  monkeypatch.setattr(made.location.link, 'mutate', slow)
-  sampler = made.table('t').sampler(4)
+  monkeypatch.setattr(new_store.location.link, 'mutate', slow)
+  sampler = new_store.table('t').sampler(4)
   seen: set[int] = set()
   while len(seen) < 2 or not asked.is_set():
     sample = sampler.sample()
@@ -110,44 +110,44 @@ def test_no_draw_and_no_update_waits_until_the_server_has_priorities(
   # The server still has the initial ones.
   np.testing.assert_array_equal(sampler.sample().priorities, 1.0)
   answer.set()
-  made.flush()
+  new_store.flush()
   sample = sampler.sample()
   assert toy.numbers(sample) == [2] * 4
   np.testing.assert_array_equal(sample.priorities, 3.0)
 
 
 def test_priorities_that_nothing_draws_by_are_not_sent(make, toy, monkeypatch):
-  made = make(toy.items('uniform'), ahead=0)
-  toy.insert(made, 't', [1, 2])
+  new_store = make(toy.items('uniform'), ahead=0)
+  toy.insert(new_store, 't', [1, 2])
   sent: list[object] = []
   monkeypatch.setattr(
-    made.location.link, 'mutate', lambda *arguments: sent.append(arguments)
+    new_store.location.link, 'mutate', lambda *arguments: sent.append(arguments)
   )
-  made.table('t').sampler(2).sample().update_priorities(np.full(2, 3.0))
-  made.flush()
+  new_store.table('t').sampler(2).sample().update_priorities(np.full(2, 3.0))
+  new_store.flush()
   assert not sent
 
 
 @pytest.mark.parametrize('kind', ['queue', 'items'])
 def test_close_ends_every_thread(make, toy, threads, kind):
   before = _reverb_threads()
-  made = make(toy.queue() if kind == 'queue' else toy.items())
-  toy.insert(made, 't', [1, 2])
-  sample = made.table('t').sampler(2).sample()
+  new_store = make(toy.queue() if kind == 'queue' else toy.items())
+  toy.insert(new_store, 't', [1, 2])
+  sample = new_store.table('t').sampler(2).sample()
   sample.update_priorities(np.ones(2))
-  empty = made.table('t').sampler(4)
+  empty = new_store.table('t').sampler(4)
   if kind == 'queue':
     threads.start(empty.sample)
-    wait_until(lambda: made.info()['t'].waiting_samplers == 1)
+    wait_until(lambda: new_store.info()['t'].waiting_samplers == 1)
   names = {thread.name.rsplit('-', 1)[0] for thread in _reverb_threads()}
   assert {'reverb-encode', 'reverb-sample-t'} <= names
   # Small unrolls need no threads of the codec.
   assert ('reverb' in names) == (kind == 'queue')
-  made.close()
+  new_store.close()
   assert all(isinstance(e, replay.StoreClosed) for e in threads.join())
   # Threads that gRPC holds up end by themselves.
   wait_until(lambda: _reverb_threads() <= before)
-  made.close()
+  new_store.close()
 
 
 @pytest.mark.parametrize('kind', ['queue', 'items'])
@@ -155,8 +155,10 @@ def test_an_unroll_of_many_megabytes(make, toy, kind):
   spec = toy.spec()
   shape = (3, 11, 1000, 1000)
   spec.steps.observation['image'] = types.ArraySpec(shape, np.dtype(np.uint8))
-  made = make(toy.queue() if kind == 'queue' else toy.items(), spec, ahead=0)
-  writer = made.table('t')
+  new_store = make(
+    toy.queue() if kind == 'queue' else toy.items(), spec, ahead=0
+  )
+  writer = new_store.table('t')
   block = writer.allocate()
   toy.fill(block, [1, 2])
   # 66 MB, incompressible.
@@ -164,7 +166,7 @@ def test_an_unroll_of_many_megabytes(make, toy, kind):
   block.unroll.steps.observation['image'].reshape(-1)[:] = noise
   kept = np.swapaxes(block.unroll.steps.observation['image'], 0, 1).copy()
   writer.insert(block)
-  sample = made.table('t').sampler(_WIDTH).sample()
+  sample = new_store.table('t').sampler(_WIDTH).sample()
   (drawn,) = sample.blocks
   for column, env_id in enumerate(drawn.unroll.env_id.tolist()):
     image = drawn.unroll.steps.observation['image'][:, column]

@@ -100,7 +100,7 @@ class _Killed:
     return before
 
   def kill(self) -> None:
-    os.kill(self.store.location._server.pid, signal.SIGKILL)
+    os.kill(self.store.location._server._process.pid, signal.SIGKILL)
 
   def close(self) -> None:
     self._stop.set()
@@ -115,9 +115,9 @@ def killed_fixture(
   server_python, toy, tmp_path, monkeypatch
 ) -> Iterator[_Killed]:
   monkeypatch.setattr(store, '_FLUSH_SECONDS', PATIENCE)
-  made = _Killed(server_python, toy, os.fspath(tmp_path))
-  yield made
-  made.close()
+  new_queue = _Killed(server_python, toy, os.fspath(tmp_path))
+  yield new_queue
+  new_queue.close()
 
 
 @pytest.mark.parametrize('times', [2, pytest.param(20, marks=pytest.mark.slow)])

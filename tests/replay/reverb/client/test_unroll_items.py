@@ -119,17 +119,17 @@ class _Encoder:
   def encode(self, block: base.Block) -> list[items.Item]:
     """Encodes; checks that old chunks were kept and unrolls come back."""
     width = block.width
-    made = self._encoder.encode(block, np.arange(width) / 2, map)
-    new = _distinct(made.items).keys()
+    encoded = self._encoder.encode(block, np.arange(width) / 2, map)
+    new = _distinct(encoded.items).keys()
     assert new & self._sent <= self._kept
     self._sent |= new
-    self._kept = {chunk.key for chunk in made.keep}
-    drawn = [_sampled(item) for item in made.items]
+    self._kept = {chunk.key for chunk in encoded.keep}
+    drawn = [_sampled(item) for item in encoded.items]
     assert [sample.priority for sample in drawn] == [
       i / 2 for i in range(width)
     ]
     _assert_equal(_decoded(self._layout, drawn), block)
-    return made.items
+    return encoded.items
 
 
 @pytest.mark.parametrize(('least', 'expected'), [(0, [1, 0]), (4096, [0, 0])])
@@ -161,9 +161,9 @@ def test_unrolls_that_no_message_could_carry_are_cut(monkeypatch):
   monkeypatch.setattr(unroll_items, '_UNROLL_CHUNK_BYTES', 2 * row_bytes)
   monkeypatch.setattr(unroll_items, '_OVERLAP_BYTES', 0)
   experience, encoder = _Experience(layout, 3), _Encoder(layout)
-  made = [encoder.encode(experience.block([0]))[0] for _ in range(3)]
+  encoded = [encoder.encode(experience.block([0]))[0] for _ in range(3)]
   # Both halves of the first, three more steps for each other, and the rests.
-  rows = [chunk.rows for chunk in _distinct(made).values()]
+  rows = [chunk.rows for chunk in _distinct(encoded).values()]
   assert rows == [2, 1, 2, 1, 1, 2, 1, 1, 2, 1, 1]
 
 

@@ -42,9 +42,11 @@ def make_shared_fixture(reverb_servers):
   with contextlib.ExitStack() as stack:
 
     def make(*tables):
-      made = shared_servers.SharedServer(reverb_servers, tables or [rules()])
-      stack.callback(made.close)
-      return made
+      new_server = shared_servers.SharedServer(
+        reverb_servers, tables or [rules()]
+      )
+      stack.callback(new_server.close)
+      return new_server
 
     yield make
 
@@ -249,7 +251,7 @@ def test_what_a_dead_server_left(tmp_path, collects):
   folder.prepare()
   assert list(left.iterdir()) == []
   expected = [tmp_path / 'whole'] * collects
-  assert folder.checkpoints() == expected
+  assert checkpoint_files.newest_first(tmp_path) == expected
   assert set(tmp_path.iterdir()) == {left, *expected}
 
 
@@ -260,8 +262,8 @@ def test_newest_first(tmp_path):
     if name != 'unfinished':
       (tmp_path / name / 'DONE').touch()
       os.utime(tmp_path / name / 'DONE', (1000 + age, 1000 + age))
-  found = checkpoint_files.newest_first(tmp_path)
-  assert [path.name for path in found] == ['a', 'c', 'b']
+  paths = checkpoint_files.newest_first(tmp_path)
+  assert [path.name for path in paths] == ['a', 'c', 'b']
 
 
 def test_keep_replaces(tmp_path):

@@ -25,7 +25,7 @@ owned = server.ReverbServer(sys.argv[1], json.loads(sys.argv[2]))
 if len(sys.argv) == 4:
   owned._wait_ready = lambda restore: None
 owned.start()
-print(owned.pid, flush=True)
+print(owned._process.pid, flush=True)
 signal.pause()
 """
 
@@ -87,10 +87,9 @@ def test_a_kill_is_noticed_and_a_restart_is_empty_on_the_same_port(
   make_server, make_client, caplog
 ):
   running = make_server()
-  assert server.exposure_warning(running.port) in caplog.messages
   assert f'--dport {running.port}' in caplog.text
   make_client(running.address).insert([1])
-  address, pid = running.address, running.pid
+  address, pid = running.address, running._process.pid
   os.kill(pid, signal.SIGKILL)
   assert running.wait_end(PATIENCE)
   sentence = running.how_it_ended()
@@ -98,7 +97,7 @@ def test_a_kill_is_noticed_and_a_restart_is_empty_on_the_same_port(
   assert str(running.log_path) in sentence
   with _kept_from_others(running.port):
     running.start()
-  assert (running.address, running.pid != pid) == (address, True)
+  assert (running.address, running._process.pid != pid) == (address, True)
   assert make_client(address).info().current_size == 0
   running.stop()
   # Elsewhere if its port was taken.
