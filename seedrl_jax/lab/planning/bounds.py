@@ -115,7 +115,7 @@ def splits(
   )
   size = int(act.name.rpartition(' ')[2])
   per_device = size / bound(act, device).seconds
-  steps = ceilings.steps_per_update(run_plan)
+  steps = ceilings.steps_per_update(run_plan.config)
   all_splits = []
   for inference, training in _pairs(run_plan):
     share = count / training
