@@ -42,9 +42,7 @@ class LagFilter:
     """Returns the next batch, in pieces, and the share that it masked.
 
     `versions` are the oldest ones that acted in each piece's unrolls, `[W]`.
-
-    Raises:
-      TooOldError: if nothing was left of many batches.
+    Raises TooOldError if nothing was left of many batches.
     """
     old = [x < self._oldest for x in versions]
     self._oldest += self._updates_per_batch

@@ -129,8 +129,8 @@ class Learner:
   def step(self, item: prefetch_lib.Prefetched, progress: float) -> None:
     """Dispatches an update at `progress` in [0, 1]; finishes earlier ones.
 
-    Raises:
-      NonFiniteError: if an earlier update was not finite.
+    Raises NonFiniteError if an earlier update was not finite; so do all methods
+    that wait for updates.
     """
     self._record_lag(item)
     result = self._updater(self._state, item.batch, progress)
@@ -143,20 +143,12 @@ class Learner:
       self._finish_oldest()
 
   def flush(self) -> None:
-    """Waits for all dispatched updates.
-
-    Raises:
-      NonFiniteError: if an update was not finite.
-    """
+    """Waits for all dispatched updates."""
     while self._pending:
       self._finish_oldest()
 
   def state(self) -> update_lib.LearnerState:
-    """Flushes, and returns the state on the host.
-
-    Raises:
-      NonFiniteError: if an update was not finite.
-    """
+    """Flushes, and returns the state on the host."""
     self.flush()
     state = self._updater.host_state(self._state)
     # Others may have updated it, too.
@@ -164,11 +156,7 @@ class Learner:
     return state
 
   def fingerprints(self) -> list[tuple[float, ...]]:
-    """Flushes, and returns `Updater.fingerprints` of the state.
-
-    Raises:
-      NonFiniteError: if an update was not finite.
-    """
+    """Flushes, and returns `Updater.fingerprints` of the state."""
     self.flush()
     return self._updater.fingerprints(self._state)
 
@@ -230,7 +218,9 @@ class Learner:
     if _CLIPPED in output.metrics:
       self._clipped.append(output.metrics[_CLIPPED])
     params = update_lib.first_shard(done.params)
-    if self._is_to_publish(done.number):
+    # Whether the batch's updates enter a new period.
+    period = self._publish_period
+    if done.number // period > self.counters.updates // period:
       self._publisher.publish(done.number, params)
     if self._on_finished is not None:
       self._on_finished(done.item.dropped_share)
@@ -244,8 +234,3 @@ class Learner:
       )
     done.item.sample.release()
     self.counters.updates = done.number
-
-  def _is_to_publish(self, number: int) -> bool:
-    """Whether the batch's updates up to `number` enter a new period."""
-    before, period = self.counters.updates, self._publish_period
-    return number // period > before // period

@@ -36,8 +36,7 @@ def to_batches(
   Weights are not divided by the largest: another host may have it.
   """
   weights = sample.importance_weights(importance_exponent)
-  batches = []
-  start = 0
+  batches, start = [], 0
   for block in sample.blocks:
     part = slice(start, start + block.width)
     batches.append(block.as_batch(weights[part]))
@@ -102,9 +101,8 @@ class Prefetcher:
   def fetch(self, wait: bool = True) -> Prefetched:
     """Draws one batch and moves it to the devices.
 
-    Raises:
-      replay.RateLimited: if the replay has none yet and `wait` is false.
-      replay.StoreClosed: if the store closes.
+    Raises `replay.RateLimited` if the replay has none yet and `wait` is false,
+    and `replay.StoreClosed` if the store closes.
     """
     sample = self._sampler.sample(wait)
     self._is_moving = True
@@ -134,11 +132,7 @@ class Prefetcher:
       self._put(self.fetch())
 
   def get(self) -> Prefetched:
-    """Waits for the next batch.
-
-    Raises:
-      PrefetchClosed: if closed, also while waiting.
-    """
+    """Waits for the next batch; or PrefetchClosed, also while waiting."""
     with self._condition:
       self._waiting_since = start = time.perf_counter()
       self._condition.wait_for(lambda: self._closed or self._ready)

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import operator
 import re
 from collections.abc import Sequence
 
@@ -46,11 +47,9 @@ def make_topology(
   Args:
     ratio: inference : training, as `1:3`. A single device does both if the
       ratio is even.
-    devices: of this host.
     max_devices: maximum number to use; 0 means all.
 
-  Raises:
-    ValueError: if the ratio is malformed or does not fit the devices.
+  Raises ValueError if the ratio is malformed or does not fit the devices.
   """
   if max_devices > len(devices):
     raise ValueError(
@@ -82,18 +81,11 @@ def make_topology(
 def all_training(
   ratio: str, devices: Sequence[jax.Device], max_devices: int = 0
 ) -> tuple[jax.Device, ...]:
-  """Returns the training cores of all hosts, host by host.
-
-  Raises:
-    ValueError: see `make_topology`.
-  """
-
-  def host(device: jax.Device) -> int:
-    return device.process_index
-
+  """Returns the training cores of all hosts; errors as of `make_topology`."""
+  host = operator.attrgetter('process_index')
   training: list[jax.Device] = []
-  for _, own in itertools.groupby(sorted(devices, key=host), key=host):
-    training += make_topology(ratio, list(own), max_devices).training
+  for _, group in itertools.groupby(sorted(devices, key=host), key=host):
+    training += make_topology(ratio, list(group), max_devices).training
   return tuple(training)
 
 

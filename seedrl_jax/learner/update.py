@@ -5,7 +5,7 @@ Devices may be of several hosts: each places and reads only what is on its own.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +75,7 @@ class UpdateResult(NamedTuple):
   num_steps: int
 
 
-class GradientStep(Protocol):
+class GradientStep:
   """How a batch changes an agent's state, and where that state is.
 
   A step may keep the state, or a part of it, outside of the training devices.
@@ -83,37 +83,36 @@ class GradientStep(Protocol):
 
   def device_state(self, state: LearnerState) -> LearnerState:
     """Returns what the training devices keep of a state."""
+    return state
 
   def whole_state(self, state: LearnerState) -> LearnerState:
     """Returns a whole state, on the host, from what a device keeps of it."""
+    return state
 
   def __call__(
     self, state: LearnerState, batch: types.Batch, progress: float
   ) -> UpdateResult:
     """See `Updater.__call__`."""
+    raise NotImplementedError
 
   def rehearse(self, state: LearnerState, batch: types.Batch) -> base.Params:
     """Runs all programs of an update without an effect; may donate `state`.
 
     Returns acting parameters.
     """
+    return self(state, batch, 0.0).params
 
   def metrics(self) -> dict[str, float]:
     """Returns metrics of the updates, in addition to the agent's."""
+    return {}
 
 
-class PmapStep:
-  """Runs the agent's `update` on all training devices; implements the step."""
+class PmapStep(GradientStep):
+  """Runs the agent's `update` on all training devices."""
 
   def __init__(self, agent: base.Agent, devices: Sequence[jax.Device]):
     self._num_steps = agent.updates_per_batch
     self._update = _on_all(agent, devices)
-
-  def device_state(self, state: LearnerState) -> LearnerState:
-    return state
-
-  def whole_state(self, state: LearnerState) -> LearnerState:
-    return state
 
   def __call__(
     self, state: LearnerState, batch: types.Batch, progress: float
@@ -123,12 +122,6 @@ class PmapStep:
     key = [None] if isinstance(update, base.UpdateInPieces) else []
     state, output, params = update(state, batch, *key, np.float32(progress))
     return UpdateResult(state, output, params, self._num_steps)
-
-  def rehearse(self, state: LearnerState, batch: types.Batch) -> base.Params:
-    return self(state, batch, 0.0).params
-
-  def metrics(self) -> dict[str, float]:
-    return {}
 
   def programs(self, state: Any, batch: Any) -> list[Program]:
     """Returns what an update calls, in order.
@@ -158,7 +151,12 @@ class PmapStep:
 
 
 class Updater:
-  """Runs an agent's updates on a set of training devices."""
+  """Runs an agent's updates on a set of training devices.
+
+  Attributes:
+    devices: those of all hosts, in the order of the leading axis.
+    local_devices: those of this host.
+  """
 
   def __init__(
     self,
@@ -172,29 +170,21 @@ class Updater:
     """
     self.agent = agent
     self.step: GradientStep = step or PmapStep(agent, devices)
-    self._devices = tuple(devices)
-    own = jax.process_index()
-    self._local = tuple(d for d in devices if d.process_index == own)
+    self.devices = tuple(devices)
+    host = jax.process_index()
+    self.local_devices = tuple(d for d in devices if d.process_index == host)
     # Of each row on this host, by its index among all.
-    self._rows = {self._devices.index(d): i for i, d in enumerate(self._local)}
+    self._rows = {
+      self.devices.index(d): i for i, d in enumerate(self.local_devices)
+    }
     self._fingerprint = jax.jit(fingerprints.fingerprint)
     self._sharding = NamedSharding(
-      Mesh(np.array(self._devices), (base.AXIS,)), PartitionSpec(base.AXIS)
+      Mesh(np.array(self.devices), (base.AXIS,)), PartitionSpec(base.AXIS)
     )
-
-  @property
-  def devices(self) -> tuple[jax.Device, ...]:
-    """The training devices of all hosts, in the order of the leading axis."""
-    return self._devices
-
-  @property
-  def local_devices(self) -> tuple[jax.Device, ...]:
-    """The training devices of this host."""
-    return self._local
 
   def replicate(self, state: LearnerState) -> LearnerState:
     """Puts a state without device axis on every training device."""
-    count = len(self._local)
+    count = len(self.local_devices)
     return jax.tree.map(
       lambda x: self._place([np.asarray(x)] * count),
       self.step.device_state(state),
@@ -207,7 +197,7 @@ class Updater:
       return rows[self._rows[index[0].start or 0]][None]
 
     # Several times as fast as one call for each device.
-    shape = (len(self._devices), *rows[0].shape)
+    shape = (len(self.devices), *rows[0].shape)
     return jax.make_array_from_callback(shape, self._sharding, row)
 
   def connect(self) -> None:
@@ -218,9 +208,9 @@ class Updater:
     meet = jax.pmap(
       lambda x: jax.lax.psum(x, base.AXIS),
       axis_name=base.AXIS,
-      devices=self._devices,
+      devices=self.devices,
     )
-    rows = [np.ones(1)] * len(self._local)
+    rows = [np.ones(1)] * len(self.local_devices)
     jax.block_until_ready(meet(self._place(rows)))
 
   def shard(self, pieces: Sequence[types.Batch]) -> types.Batch:
@@ -232,7 +222,7 @@ class Updater:
     """
     if isinstance(pieces[0].weight, jax.Array):
       return self._join(pieces)
-    if len(self._devices) == 1 and self._devices[0].platform == 'cpu':
+    if len(self.devices) == 1 and self.devices[0].platform == 'cpu':
       (piece,) = pieces
       return jax.tree.map(lambda x: x[None], piece)
     return jax.tree.map(lambda *rows: self._place(rows), *pieces)
@@ -241,11 +231,11 @@ class Updater:
     """Moves pieces from device to device."""
     rows = [
       jax.device_put(piece, device)
-      for piece, device in zip(pieces, self._local, strict=True)
+      for piece, device in zip(pieces, self.local_devices, strict=True)
     ]
 
     def join(*row: jax.Array) -> jax.Array:
-      shape = (len(self._devices), *row[0].shape[1:])
+      shape = (len(self.devices), *row[0].shape[1:])
       return jax.make_array_from_single_device_arrays(
         shape, self._sharding, row
       )
@@ -256,7 +246,7 @@ class Updater:
     """Returns the fingerprint of the state on each of this host's devices."""
     leaves = jax.tree.leaves(state)
     prints = []
-    for i in range(len(self._local)):
+    for i in range(len(self.local_devices)):
       rows = [x.addressable_data(i) for x in leaves]
       exact, sums = jax.device_get(self._fingerprint(rows))
       prints.append((int(exact), *sums.ravel().tolist()))

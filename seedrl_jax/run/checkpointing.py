@@ -41,10 +41,8 @@ def warm_start(
   """Returns a new run's state with the parameters of another run.
 
   Takes all that its agent has learned, target networks and statistics of
-  observations included; of the optimiser only if it `has_optimizer`.
-
-  Raises:
-    ValueError: if `source` holds no checkpoint, or shapes differ.
+  observations included; of the optimiser only if it `has_optimizer`. Raises
+  ValueError if `source` holds no checkpoint, or shapes differ.
   """
   directory = workdir_lib.Workdir(source, '--init_from')
   storage = checkpoints.Checkpoints(
@@ -95,26 +93,21 @@ class RunCheckpoints:
     self.storage: Storage = checkpoints.NumbersOfCheckpoints(self._config.keep)
     if leads:
       self.storage = checkpoints.Checkpoints(
-        self._workdir.checkpoints,
+        workdir.checkpoints,
         self._config.keep,
         self._config.keep_every_hours,
-        self._say,
+        say,
       )
-    self._check_resumable(config)
-
-  def _check_resumable(self, config: ml_collections.ConfigDict) -> None:
-    if not self.storage.steps():
-      return
-    old = self._workdir.read_config(base_config.SAVED)
-    if changes := config_changes.check_resumable(old, config):
-      self._say('Resuming with changes: ' + '; '.join(changes))
+    if self.storage.steps():
+      old = workdir.read_config(base_config.SAVED)
+      if changes := config_changes.check_resumable(old, config):
+        say('Resuming with changes: ' + '; '.join(changes))
 
   def restore(self, initial: update.LearnerState) -> update.LearnerState:
     """Returns the state to continue from; `initial` if there is none.
 
-    Raises:
-      WorkdirError: if there are checkpoints but none is sound.
-      CheckpointMismatch: if the state is of another kind.
+    Raises WorkdirError if there are checkpoints but none is sound, and
+    CheckpointMismatch if the state is of another kind.
     """
     some = bool(self.storage.steps())
     restored = self.storage.restore(initial)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 
-from seedrl_jax.actors import local_messages
+from seedrl_jax.actors import handshake, local_messages
 from seedrl_jax.actors.learner_side import server as actor_server
 from seedrl_jax.actors.learner_side import slot_allocator
 from seedrl_jax.agents import base as agents
@@ -27,6 +27,7 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import device as device_replay
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import table_configs
+from seedrl_jax.run import lag as lag_lib
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.run import plan as plan_lib
@@ -107,72 +108,68 @@ class _Opener:
     """Opens all parts, or none if one fails."""
     workers: list[parts_lib.Worker] = []
     with contextlib.ExitStack() as cleanup:
-      store = self._open_store()
-      cleanup.callback(store.close)
+      self._store = self._open_store()
+      cleanup.callback(self._store.close)
       startup.ready('store')
-      actors = self._open_actor_server(store)
+      actors = self._open_actor_server()
       if actors is not None:
         cleanup.callback(actors.close, False)
-      gate = self._make_gate(store)
+      self._gate = self._make_gate()
       make_stream = streams or self._make_stream
       remote = iter(actors.streams if actors is not None else ())
       is_in_jax = streams is None and self._plan.device_env is not None
       for i, share in enumerate(self._plan.shares):
         if is_in_jax and not share.is_remote:
-          workers.append(self._make_device_worker(i, share, store, gate))
+          workers.append(self._make_device_worker(i, share))
           continue
         stream = next(remote) if share.is_remote else make_stream(i, share)
         cleanup.callback(stream.close)
-        workers.append(self._make_worker(i, stream, share, store, gate))
+        workers.append(self._make_worker(i, stream, share))
       startup.ready('environments')
-      parts = self._connect(store, workers, actors, gate)
+      parts = self._connect(workers, actors)
       startup.ready('learner')
       # Nothing failed: leave them open.
       cleanup.pop_all()
     return parts
 
   def _open_store(self) -> replay.TrajectoryStore:
-    plan = self._plan
+    plan, config = self._plan, self._plan.config
     return replay_factory.make_store(
-      plan.replay,
+      config.replay,
       plan.tables,
       self._unroll_spec,
       plan.block_width,
-      plan.batch_size,
-      plan.seed,
+      config.batch_size,
+      config.seed,
       plan.agent.overlap,
       self._start.reverb_folder,
       self._start.replay,
       plan.lock_step,
-      has_single_steps=plan.unroll_length == 1,
-      local_inference=plan.actors.local_inference,
+      has_single_steps=config.unroll_length == 1,
+      local_inference=config.actors.local_inference,
       on_device=plan.on_device,
     )
 
-  def _open_actor_server(
-    self, store: replay.TrajectoryStore
-  ) -> actor_server.ActorServer | None:
-    plan = self._plan
+  def _open_actor_server(self) -> actor_server.ActorServer | None:
+    plan, config = self._plan, self._plan.config
     shares = [share for share in plan.shares if share.is_remote]
     if not shares:
       return None
     return actor_server.make_server(
-      plan.actors,
-      plan.env,
+      config.actors,
+      config.env,
       plan.env_spec,
       [(len(share.global_env_id), share.batch_size) for share in shares],
-      (plan.seed, self._start.starts),
+      (config.seed, self._start.starts),
       self._start.actor_socket,
-      self._local_offer(shares, store),
+      self._local_offer(shares),
     )
 
   def _local_offer(
-    self,
-    shares: Sequence[layout_lib.StreamShare],
-    store: replay.TrajectoryStore,
+    self, shares: Sequence[layout_lib.StreamShare]
   ) -> slot_allocator.LocalOffer | None:
     """Returns what actors need to act themselves; None without Reverb."""
-    plan = self._plan
+    plan, store = self._plan, self._store
     if store.address is None:
       return None
 
@@ -183,7 +180,7 @@ class _Opener:
 
     parameters = agents.parameter_specs(plan.agent.params_shapes())
     return slot_allocator.LocalOffer(
-      plan.actor_config,
+      handshake.local_config(plan.config),
       plan.env_spec,
       [share.global_env_id for share in shares],
       plan.block_width,
@@ -191,48 +188,47 @@ class _Opener:
       local_messages.ParameterFeed(parameters, latest),
     )
 
-  def _make_gate(
-    self, store: replay.TrajectoryStore
-  ) -> lag_gate.LagGate | None:
+  def _make_gate(self) -> lag_gate.LagGate | None:
     """Makes the gate of `learner.max_lag`; None if inference need not wait."""
-    plan, max_lag = self._plan, self._plan.learner.max_lag
+    config, store = self._plan.config, self._store
+    max_lag, patience = config.learner.max_lag, None
     if max_lag is None:
       return None
-    patience = None
     # A server that comes back may have lost unrolls; without patience the run
     # ends instead.
     if store.address is not None:
-      patience = plan.replay.patience or None
+      patience = config.replay.patience or None
     table = store.table(table_configs.TABLE)
-    return lag_gate.LagGate(table, plan.batch_size, max_lag, patience)
+    return lag_gate.LagGate(table, config.batch_size, max_lag, patience)
+
+  def _writer(self, table: str) -> assembler_lib.BlockWriter:
+    return self._gate or self._store.table(table)
+
+  def _gate_of(self, share: layout_lib.StreamShare) -> lag_gate.LagGate | None:
+    """Returns the gate of a stream; evaluation waits for none."""
+    return self._gate if share.num_train else None
 
   def _make_stream(
     self, index: int, share: layout_lib.StreamShare
   ) -> envs.EnvStream:
     plan = self._plan
-    num_streams = sum(not share.is_remote for share in plan.shares)
     return env_factory.make_stream(
-      plan.env,
+      plan.config.env,
       seed=self._env_seed(index),
       num_envs=len(share.global_env_id),
       batch_size=share.batch_size,
-      num_streams=num_streams,
+      num_streams=sum(not share.is_remote for share in plan.shares),
       tasks=plan_lib.task_numbers(plan, share),
     )
 
   def _env_seed(self, index: int) -> int:
     number = self._start.starts * _STREAMS_OF_START + index
-    return (self._plan.seed + number * _SEED_STRIDE) % 2**31
+    return (self._plan.config.seed + number * _SEED_STRIDE) % 2**31
 
   def _make_device_worker(
-    self,
-    index: int,
-    share: layout_lib.StreamShare,
-    store: replay.TrajectoryStore,
-    gate: lag_gate.LagGate | None,
+    self, index: int, share: layout_lib.StreamShare
   ) -> device_worker.DeviceWorker:
-    plan = self._plan
-    writer = gate or store.table(table_configs.TABLE)
+    plan, writer = self._plan, self._writer(table_configs.TABLE)
     return device_worker.DeviceWorker(
       plan_lib.unroll_program(plan, share),
       share.device,
@@ -241,16 +237,11 @@ class _Opener:
       functools.partial(self._publisher.latest, share.device),
       writer,
       None if plan.cuts_blocks else self._make_assembler(share, writer),
-      gate if share.num_train else None,
+      self._gate_of(share),
     )
 
   def _make_worker(
-    self,
-    index: int,
-    stream: envs.EnvStream,
-    share: layout_lib.StreamShare,
-    store: replay.TrajectoryStore,
-    gate: lag_gate.LagGate | None,
+    self, index: int, stream: envs.EnvStream, share: layout_lib.StreamShare
   ) -> worker_lib.InferenceWorker:
     plan, agent = self._plan, self._plan.agent
     spec = plan.env_spec.stream
@@ -265,14 +256,13 @@ class _Opener:
     table = (
       device_replay.REMOTE_TABLE if plan.on_device else table_configs.TABLE
     )
-    writer = gate or store.table(table)
     return worker_lib.InferenceWorker(
       stream=stream,
       device_step=step,
-      sink=self._make_assembler(share, writer),
+      sink=self._make_assembler(share, self._writer(table)),
       parameters=functools.partial(self._publisher.latest, share.device),
       global_env_id=share.global_env_id,
-      gate=gate if share.num_train else None,
+      gate=self._gate_of(share),
     )
 
   def _make_assembler(
@@ -285,25 +275,52 @@ class _Opener:
     return assembler_lib.UnrollAssembler(
       writer,
       share.global_env_id[: share.num_train],
-      agent.num_transitions(plan.unroll_length),
+      agent.num_transitions(plan.config.unroll_length),
       agent.overlap,
       plan.block_width,
       assembler_lib.make_priorities(
         agent, self._unroll_spec, plan.block_width, share.device
       ),
       # A gate counts on every environment's unroll.
-      burn_in=None if plan.replay.sampler == 'fifo' else agent.burn_in,
+      burn_in=None if plan.config.replay.sampler == 'fifo' else agent.burn_in,
     )
 
   def _connect(
     self,
-    store: replay.TrajectoryStore,
     workers: Sequence[parts_lib.Worker],
     actors: actor_server.ActorServer | None,
-    gate: lag_gate.LagGate | None,
   ) -> parts_lib.Parts:
-    plan, training = self._plan, self._plan.topology.training
+    plan, config, gate = self._plan, self._plan.config, self._gate
+    num_training = len(plan.topology.training)
     blank = specs.blank_batch(self._unroll_spec, plan.batch_width)
+    lag = lag_lib.predict(
+      config,
+      plan.shares,
+      plan.placement,
+      plan.lock_step,
+      len(plan.updater.devices),
+      plan.agent.updates_per_batch,
+    )
+    learner = learner_lib.Learner(
+      plan.updater,
+      self._state,
+      self._publisher,
+      config.learner.publish_period,
+      None if gate is None else gate.count_batch,
+      is_reporting=plan.placement.index == 0,
+    )
+    prefetcher = prefetch_lib.Prefetcher(
+      mixing.make_sampler(
+        self._store,
+        config.batch_size,
+        num_training,
+        plan.demonstrations_per_block,
+      ),
+      plan.updater.shard,
+      config.learner.prefetch,
+      config.replay.importance_exponent,
+      self._make_lag_filter(),
+    )
     return parts_lib.Parts(
       env_spec=plan.env_spec,
       placement=plan.placement,
@@ -312,36 +329,19 @@ class _Opener:
       agent=plan.agent,
       updater=plan.updater,
       publisher=self._publisher,
-      learner=learner_lib.Learner(
-        plan.updater,
-        self._state,
-        self._publisher,
-        plan.learner.publish_period,
-        None if gate is None else gate.count_batch,
-        is_reporting=plan.placement.index == 0,
-      ),
-      prefetcher=prefetch_lib.Prefetcher(
-        mixing.make_sampler(
-          store, plan.batch_size, len(training), plan.demonstrations_per_block
-        ),
-        plan.updater.shard,
-        plan.learner.prefetch,
-        plan.replay.importance_exponent,
-        self._make_lag_filter(),
-      ),
-      store=store,
+      learner=learner,
+      prefetcher=prefetcher,
+      store=self._store,
       workers=tuple(workers),
-      blank_batch=[blank] * len(training),
+      blank_batch=[blank] * num_training,
       actors=actors,
       gate=gate,
-      lag=plan.lag,
+      lag=lag,
     )
 
   def _make_lag_filter(self) -> lag_filter.LagFilter | None:
-    max_lag = self._plan.learner.max_lag
+    max_lag, plan = self._plan.config.learner.max_lag, self._plan
     if max_lag is None:
       return None
-    updates_per_batch = self._plan.agent.updates_per_batch
-    return lag_filter.LagFilter(
-      max_lag, int(self._state.step), updates_per_batch
-    )
+    step = int(self._state.step)
+    return lag_filter.LagFilter(max_lag, step, plan.agent.updates_per_batch)

@@ -5,14 +5,12 @@ Nothing is opened here.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import ml_collections
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import handshake
 from seedrl_jax.agents import base as agents
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.envs import factory as env_factory
@@ -22,8 +20,8 @@ from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.learner import topology, update
 from seedrl_jax.networks import observations, torsos
 from seedrl_jax.replay import table_configs
-from seedrl_jax.run import lag as lag_lib
 from seedrl_jax.run import layout as layout_lib
+from seedrl_jax.run import limits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,38 +29,26 @@ class Plan:
   """What a run computes with and how large it is; nothing here is open.
 
   Attributes:
-    env, actors, learner, replay: sections of the configuration.
+    config: of this process, see `layout.local_config`.
     device_env: the local environments, if a program steps them.
     is_compiled: whether they are EnvPool's; see `env.compiled`.
     on_device: whether their unrolls stay on the devices.
     cuts_blocks: whether a queue takes such unrolls, which share one step.
-    actor_config: see `handshake.local_config`.
-    seed: of this process, as `batch_size`, `topology` and `shares`.
-    unroll_length: transitions of an unroll that are trained on.
-    affinity_offset: first processor of inference; see `process.pinned_core`.
     lock_step: whether acting and learning take turns in one thread.
     env_spec: of all processes, as `updater`.
+    topology: of this process, as `shares`.
     tables: rules of the store's tables, the unrolls' first.
     keys: PRNG keys of the initial state and of each stream.
     batch_width: unrolls of a batch that each training device gets.
     demonstrations_per_block: how many of those are demonstrations.
     block_width: unrolls that are assembled side by side.
-    lag: the expected policy lag; None if there is no prediction.
   """
 
-  env: types.Config
-  actors: types.Config
-  learner: types.Config
-  replay: types.Config
-  actor_config: dict[str, Any]
+  config: ml_collections.ConfigDict
   device_env: types.DeviceEnv | None
   is_compiled: bool
   on_device: bool
   cuts_blocks: bool
-  seed: int
-  batch_size: int
-  unroll_length: int
-  affinity_offset: int
   placement: placement_lib.Placement
   lock_step: bool
   env_spec: types.EnvSpec
@@ -75,7 +61,6 @@ class Plan:
   batch_width: int
   demonstrations_per_block: int
   block_width: int
-  lag: lag_lib.Prediction | None
 
 
 def make_plan(
@@ -105,62 +90,55 @@ def make_plan(
   tables = mixing.run_tables(local_config, lock_step)
   num_envs = min((x.num_train for x in shares if x.num_train), default=1)
   block_width = tables[0].writer_width(batch_width, num_envs, lock_step)
-  layout_lib.check_max_lag(local_config, shares, block_width)
-  device_env = env_factory.device_env(local_config.env)
-  is_compiled = device_env is None and layout_lib.is_compiled(
-    local_config,
-    shares,
-    block_width,
-    agent.overlap,
-    _is_convolved(local_config, env_spec),
-  )
-  if is_compiled:
-    device_env = env_factory.compiled_env(local_config.env)
-  on_device = layout_lib.stays_on_device(
-    local_config, device_env is not None, agent.overlap
+  limits.check_max_lag(local_config, shares, block_width)
+  device_env, is_compiled = _device_env(
+    local_config, env_spec, shares, agent, block_width
   )
   cuts_blocks = local_config.replay.sampler == 'fifo' and agent.overlap == 1
   if device_env is not None and cuts_blocks:
-    layout_lib.check_blocks(shares, block_width)
+    limits.check_blocks(shares, block_width)
+  step = placement.make_step(agent, training)
+  key = jax.random.PRNGKey(local_config.seed)
   return Plan(
-    env=local_config.env,
-    actors=local_config.actors,
-    learner=local_config.learner,
-    replay=local_config.replay,
-    actor_config=handshake.local_config(local_config),
+    config=local_config,
     device_env=device_env,
     is_compiled=is_compiled,
-    on_device=on_device,
+    on_device=limits.stays_on_device(
+      local_config, device_env is not None, agent.overlap
+    ),
     cuts_blocks=cuts_blocks,
-    seed=local_config.seed,
-    batch_size=local_config.batch_size,
-    unroll_length=local_config.unroll_length,
-    affinity_offset=local_config.topology.inference_affinity_offset,
     placement=placement,
     lock_step=lock_step,
     env_spec=env_spec,
     topology=split,
     shares=shares,
     agent=agent,
-    updater=update.Updater(
-      agent, training, placement.make_step(agent, training)
-    ),
+    updater=update.Updater(agent, training, step),
     tables=tables,
-    keys=jax.random.split(
-      jax.random.PRNGKey(local_config.seed), len(shares) + 1
-    ),
+    keys=jax.random.split(key, len(shares) + 1),
     batch_width=batch_width,
     demonstrations_per_block=demonstrations_per_block,
     block_width=block_width,
-    lag=lag_lib.predict(
-      local_config,
-      shares,
-      placement,
-      lock_step,
-      len(training),
-      agent.updates_per_batch,
-    ),
   )
+
+
+def _device_env(
+  config: ml_collections.ConfigDict,
+  env_spec: types.EnvSpec,
+  shares: Sequence[layout_lib.StreamShare],
+  agent: agents.Agent,
+  block_width: int,
+) -> tuple[types.DeviceEnv | None, bool]:
+  """Returns `Plan.device_env` and `Plan.is_compiled`."""
+  if (env := env_factory.device_env(config.env)) is not None:
+    return env, False
+  leaves = observations.read_leaves(config.network, env_spec)
+  is_convolved = any(torsos.is_convolution(leaf.torso) for leaf in leaves)
+  if limits.is_compiled(
+    config, shares, block_width, agent.overlap, is_convolved
+  ):
+    return env_factory.compiled_env(config.env), True
+  return None, False
 
 
 def _split_devices(
@@ -180,13 +158,6 @@ def _split_devices(
     topology.make_topology(ratio, local_devices, most),
     topology.all_training(ratio, devices or jax.devices(), most),
   )
-
-
-def _is_convolved(
-  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
-) -> bool:
-  leaves = observations.read_leaves(config.network, env_spec)
-  return any(torsos.is_convolution(leaf.torso) for leaf in leaves)
 
 
 def _agent_config(
@@ -212,7 +183,7 @@ def unroll_spec(plan: Plan) -> types.Unroll:
   agent, env_spec = plan.agent, plan.env_spec
   return specs.unroll_spec(
     env_spec.stream,
-    agent.num_transitions(plan.unroll_length),
+    agent.num_transitions(plan.config.unroll_length),
     specs.output_spec(agent, env_spec.stream, agent.params_shapes()),
     specs.core_spec(agent),
   )
@@ -223,7 +194,7 @@ def task_numbers(
 ) -> np.ndarray | None:
   """Returns the tasks, int32 `[N]`, of a share; None in a run of one."""
   return env_factory.task_numbers(
-    plan.env, share.global_env_id, plan.env_spec.num_envs
+    plan.config.env, share.global_env_id, plan.env_spec.num_envs
   )
 
 
@@ -234,15 +205,15 @@ def unroll_program(
   # A compiled pool, as the order of tasks, belongs to one program.
   env: types.DeviceEnv | None
   if plan.is_compiled:
-    env = env_factory.compiled_env(plan.env)
+    env = env_factory.compiled_env(plan.config.env)
   else:
-    env = env_factory.device_env(plan.env, task_numbers(plan, share))
+    env = env_factory.device_env(plan.config.env, task_numbers(plan, share))
   assert env is not None
   return unroll_program_lib.UnrollProgram(
     plan.agent,
     env,
     share.global_env_id,
     share.num_train,
-    plan.unroll_length,
+    plan.config.unroll_length,
     plan.block_width if plan.cuts_blocks else None,
   )

@@ -76,10 +76,7 @@ class RunCounters:
     return self.before.seconds + end - self._start_time
 
   def is_finished(self) -> bool:
-    """Whether the run has all its frames, as far as this host knows.
-
-    Or whether it has reached its target.
-    """
+    """Whether this host knows that the run has its frames or its target."""
     return self.is_solved or self.progress() >= 1.0
 
   def note_returns(self, returns: Sequence[float]) -> None:
@@ -169,7 +166,10 @@ class RunCounters:
     """Returns this host's counters for the others, and episodes for host 0."""
     figures = dataclasses.asdict(self._local_snapshot())
     if self.placement.index:
-      episodes = [episode[1:] for episode in self.take_episodes()]
+      episodes = [
+        (episode.episode_return, episode.length, episode.task)
+        for episode in self.take_episodes()
+      ]
       figures['episodes'] = episodes[-report.WINDOW :]
     return figures
 
@@ -230,11 +230,7 @@ class RunReporter:
     self._tasks = task_returns.TaskReturns(spec.tasks, spec.action_repeat)
 
   def open(self) -> None:
-    """Opens the curves on host 0.
-
-    Raises:
-      NotOpened: if a writer cannot begin.
-    """
+    """Opens the curves on host 0; NotOpened if a writer cannot begin."""
     if self.counters.placement.index:
       return
     config = layout_lib.named_config(self._config, self._parts.env_spec)
@@ -305,8 +301,7 @@ class RunReporter:
     if self.counters.placement.index:
       return
     reporter = self._reporter
-    for episode in self.counters.take_episodes():
-      is_training, total, length, task = episode
+    for is_training, total, length, task in self.counters.take_episodes():
       if is_training and self.counters.is_solved:
         # The last returns remain those that reached the target.
         continue

@@ -23,10 +23,8 @@ def read(directory: workdir_lib.Workdir) -> ml_collections.ConfigDict | None:
   """Returns the configuration of the latest start, locked; None if none began.
 
   Keys that an earlier release lacked have their defaults. The values of this
-  release's keys have their types, which JSON does not tell.
-
-  Raises:
-    WorkdirError: if it is damaged.
+  release's keys have their types, which JSON does not tell. Raises WorkdirError
+  if it is damaged.
   """
   if not directory.config_json.exists():
     return None
@@ -75,8 +73,7 @@ def check_same(
     file: that of the file `name`.
     changed: keys that the user gives anyway.
 
-  Raises:
-    ValueError: if values differ; names them.
+  Raises ValueError if values differ; names them.
   """
   a, b = config_changes.flat_config(saved), config_changes.flat_config(file)
   if a['env.factory']:
@@ -126,8 +123,7 @@ def check_trust(
     allowed: flags that allow functions, see `flags_needed`.
     command: that of the user, for the message.
 
-  Raises:
-    ValueError: if flags are missing; names all of them.
+  Raises ValueError if flags are missing; names all of them.
   """
   needed = flags_needed(config.to_dict())
   missing = [flag for flag in needed if flag not in allowed]

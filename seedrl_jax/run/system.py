@@ -165,6 +165,9 @@ class System:
     self._reporter = reporting.RunReporter(
       config, self._counters, self._workdir, self._line
     )
+    self._best = None
+    if config.checkpoint.keep_best and not self._coordinator.index:
+      self._best = best_lib.BestCheckpoint(self._workdir, say)
     self._training = training_lib.Training(
       config,
       self._coordinator,
@@ -172,14 +175,8 @@ class System:
       self._writer,
       profile_updates,
       on_report,
-      self._open_best(),
+      self._best,
     )
-
-  def _open_best(self) -> best_lib.BestCheckpoint | None:
-    self._best = None
-    if self._config.checkpoint.keep_best and not self._coordinator.index:
-      self._best = best_lib.BestCheckpoint(self._workdir, self._line.say)
-    return self._best
 
   @property
   def waits(self) -> report.Waits | None:
@@ -259,7 +256,7 @@ class System:
       others.append(str(e))
     # After all is saved, as an environment may hang.
     group.run('environments', self.parts.close_streams)
-    if self._coordinator.lost:
+    if coordinator.lost:
       # An update that waits for a host that is gone says nothing more.
       stuck = []
     # The first failure comes last, where a user looks.

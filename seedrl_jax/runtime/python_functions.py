@@ -35,11 +35,7 @@ def is_given(name: str) -> bool:
 
 
 def find(flag: str, name: str) -> Callable[..., Any]:
-  """Returns a function that this process was given.
-
-  Raises:
-    ValueError: if it was not; begins with `flag`.
-  """
+  """Returns a function given to this process; or ValueError about `flag`."""
   function = _functions.get(name)
   if function is None:
     raise ValueError(

@@ -48,8 +48,8 @@ class OutlierFilter:
     return bool(self._deviations) and is_outlier
 
 
-class AsynchronousStep:
-  """Applies gradients to shared parameters; implements `GradientStep`.
+class AsynchronousStep(update.GradientStep):
+  """Applies gradients to shared parameters.
 
   The training device keeps no agent state: the shared parameters hold it.
   """

@@ -78,7 +78,7 @@ def test_training_cores_of_all_hosts_come_host_by_host():
   training = topology.all_training('1:3', devices)
   assert [d.process_index for d in training] == [0, 0, 0, 1, 1, 1]
   for host in range(2):
-    own = [d for d in devices if d.process_index == host]
-    split = topology.make_topology('1:3', own)
+    group = [d for d in devices if d.process_index == host]
+    split = topology.make_topology('1:3', group)
     assert training[3 * host : 3 * host + 3] == split.training
   assert len(topology.all_training('1:1', devices, max_devices=1)) == 2

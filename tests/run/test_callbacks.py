@@ -105,7 +105,7 @@ def test_the_last_evaluation_may_be_the_best(tmp_path):
 
 
 def test_goes_on_from_the_best(tmp_path):
-  directory, said = workdir.Workdir(tmp_path), []
+  directory, messages = workdir.Workdir(tmp_path), []
   for step, returns, kept in (
     (5, [1.0] * 20, '5'),
     (9, [0.5] * 20, '5'),
@@ -114,7 +114,7 @@ def test_goes_on_from_the_best(tmp_path):
   ):
     state = State(np.int32(step))
     record = report.RunRecord(eval_returns=returns)
-    keeper = best.BestCheckpoint(directory, said.append)
+    keeper = best.BestCheckpoint(directory, messages.append)
     window = report.EpisodeWindow(returns, 20)
     # Episodes of an earlier start do not count.
     keeper.note(window)
@@ -124,20 +124,22 @@ def test_goes_on_from_the_best(tmp_path):
     keeper.save_if_due(lambda: state, lambda record=record: record)  # noqa: B023
     keeper.finish(timeout=600)
     assert [path.name for path in directory.best.iterdir()] == [kept]
-  assert said[-1] == 'Best checkpoint: 3, with an evaluation of 2.00.'
+  assert messages[-1] == 'Best checkpoint: 3, with an evaluation of 2.00.'
   assert math.isclose(keeper._best, 2.0)
 
 
 def test_waits_no_longer_than_the_caller_allows(tmp_path, monkeypatch):
-  may_write, said = threading.Event(), []
-  keeper = best.BestCheckpoint(workdir.Workdir(tmp_path), said.append)
+  may_write, messages = threading.Event(), []
+  keeper = best.BestCheckpoint(workdir.Workdir(tmp_path), messages.append)
   monkeypatch.setattr(keeper._storage, 'save', lambda *args: may_write.wait())
   window = report.EpisodeWindow([1.0] * 20, 20)
   window.count = 20
   keeper.note(window)
   keeper.save_if_due(lambda: State(np.int32(1)), report.RunRecord)
   keeper.finish(timeout=0)
-  assert said[-1].startswith('The best checkpoint was not written within 0 s;')
+  assert messages[-1].startswith(
+    'The best checkpoint was not written within 0 s;'
+  )
   may_write.set()
   keeper.finish(timeout=600)
   assert not keeper._writer.is_writing

@@ -26,22 +26,22 @@ class _Run:
     self.folder = workdir_lib.Workdir(path)
     self.folder.create()
     self.folder.write_config(base_config.get_config())
-    self.said: list[str] = []
+    self.messages: list[str] = []
     self.store = embedded.EmbeddedStore([Toy().queue(8)], Toy().spec(), 2)
     self.open()
 
   def open(self) -> None:
     """Opens the checkpoints as a starting run does."""
     self.saved = checkpointing.RunCheckpoints(
-      base_config.get_config(), self.folder, self.said.append
+      base_config.get_config(), self.folder, self.messages.append
     )
     self.state = self.saved.restore(_state(0))
     self.writer = checkpointing.CheckpointWriter(
       self.saved.storage,
       self.saved.restore_replay(self.store),
-      self.said.append,
+      self.messages.append,
     )
-    self.said.clear()
+    self.messages.clear()
 
   def close(self) -> None:
     """Closes the checkpoints as an ending run does."""
@@ -83,10 +83,10 @@ class _Run:
 
 @pytest.fixture(name='run')
 def run_fixture(tmp_path, monkeypatch) -> Iterator[_Run]:
-  made = _Run(tmp_path, monkeypatch)
-  yield made
-  made.close()
-  made.store.close()
+  new_run = _Run(tmp_path, monkeypatch)
+  yield new_run
+  new_run.close()
+  new_run.store.close()
 
 
 def _state(step: int) -> update.LearnerState:
@@ -126,7 +126,7 @@ def test_the_run_goes_on_while_a_checkpoint_is_written(run):
     raise AssertionError('What is left out needs no state.')
 
   run.writer.save_midway(forbidden, forbidden, wait=False)
-  (sentence,) = run.said
+  (sentence,) = run.messages
   assert sentence.startswith('A checkpoint is left out')
   go.set()
   run.reopen()
@@ -136,7 +136,7 @@ def test_the_run_goes_on_while_a_checkpoint_is_written(run):
 @pytest.mark.parametrize('wait', [True, False])
 def test_all_parts_are_of_one_moment(run, monkeypatch, wait):
   """The run waits while the replay settles, and takes its counters then."""
-  toy, checkpoint, told = Toy(), run.store.checkpoint, []
+  toy, checkpoint, calls = Toy(), run.store.checkpoint, []
   toy.insert(run.store, 't', [1, 2])
 
   def slow(path: str, on_snapshot: Callable[[], None]) -> None:
@@ -145,12 +145,12 @@ def test_all_parts_are_of_one_moment(run, monkeypatch, wait):
     checkpoint(path, on_snapshot)
 
   def now() -> report.RunRecord:
-    told.append(run.store.info()['t'].size)
-    return report.RunRecord(env_steps=100 + told[-1])
+    calls.append(run.store.info()['t'].size)
+    return report.RunRecord(env_steps=100 + calls[-1])
 
   monkeypatch.setattr(run.store, 'checkpoint', slow)
   run.save(1, now, wait)
-  assert told == [4]
+  assert calls == [4]
   toy.insert(run.store, 't', [5, 6])
   run.reopen()
   assert run.saved.record.env_steps == 104
@@ -194,7 +194,7 @@ def test_a_full_disk_is_told_and_the_next_save_tries_again(
     else:
       run.save(2, wait=False)
       run.writer.finish()
-      assert run.said[-1] == (
+      assert run.messages[-1] == (
         'Checkpoint 1 could not be written (Full). The next save tries again.'
       )
   # The replay's part is deleted, too.
@@ -230,7 +230,7 @@ def test_a_replay_that_cannot_be_saved_costs_a_sentence(run, monkeypatch):
 
   monkeypatch.setattr(run.store, 'checkpoint', fail)
   run.save(1, lambda: report.RunRecord(env_steps=3))
-  assert 'Checkpoint 1 has no replay: The store was closed.' in run.said
+  assert 'Checkpoint 1 has no replay: The store was closed.' in run.messages
   run.reopen()
   _assert_is(run.state, 1)
   assert (run.saved.record.env_steps, run.saved.record.replay) == (3, '')
@@ -239,9 +239,15 @@ def test_a_replay_that_cannot_be_saved_costs_a_sentence(run, monkeypatch):
 @pytest.mark.parametrize(
   'record',
   [
-    *({'more': 1}, {'env_steps': '5'}, {'env_steps': -1}, {'starts': None}),
-    *({'returns': 5}, {'returns': ['x']}, {'seconds': float('nan')}),
-    *({'replay': '../7'}, {'inference_keys': [[1], [1, 2]]}),
+    {'more': 1},
+    {'env_steps': '5'},
+    {'env_steps': -1},
+    {'starts': None},
+    {'returns': 5},
+    {'returns': ['x']},
+    {'seconds': float('nan')},
+    {'replay': '../7'},
+    {'inference_keys': [[1], [1, 2]]},
   ],
 )
 def test_a_record_that_no_run_writes_is_one_sentence(run, record):

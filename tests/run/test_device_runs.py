@@ -141,19 +141,6 @@ def test_deterministic_runs_are_bit_equal_and_resume(tmp_path):
   assert after['env_frames'] >= 4000 and after['updates'] > before['updates']
 
 
-def test_a_callback_stops_a_run(tmp_path):
-  config = _config(total_env_frames=10**9, log__every_seconds=0.1)
-  reports = []
-
-  def stop(report):
-    reports.append(report)
-    return report.updates == 0
-
-  summary = seedrl_jax.train(config, tmp_path, stop)
-  assert summary.status == 'stopped' and reports[-1].updates > 0
-  assert runs.steps(tmp_path) == [summary.updates]
-
-
 def test_remote_actors_beside_device_environments_and_the_policy(tmp_path):
   config = _config(
     env__num_envs=8,
@@ -205,9 +192,9 @@ def test_the_stages_of_a_run_and_its_programs():
   stages = ceilings.measure(config, None, timing.Windows(1, 0.01))
   assert stages.store is None
   assert len(stages.rows()) == 6
-  made = plan.make_plan(config)
-  assert stages.ideal(made.topology) == stages.fused.median > 0
-  (resources,) = stages.resources(made.topology)
+  run_plan = plan.make_plan(config)
+  assert stages.ideal(run_plan.topology) == stages.fused.median > 0
+  (resources,) = stages.resources(run_plan.topology)
   assert resources.keys() == {'inference', 'update', 'publishing'}
-  names = [program.name for program in programs.list_programs(made)]
+  names = [program.name for program in programs.list_programs(run_plan)]
   assert names == ['update', f'act and step {8 * config.unroll_length}']

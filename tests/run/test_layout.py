@@ -32,12 +32,6 @@ def test_a_shipped_configuration_passes(name):
   assert set(dict(settings.leaves(config, allowed))) == set(allowed)
 
 
-def _without_evaluation():
-  config = base.get_config()
-  config.num_eval_envs = 0
-  return config
-
-
 @pytest.mark.parametrize(
   ('make', 'key', 'value'),
   [
@@ -51,7 +45,6 @@ def _without_evaluation():
     (base.get_config, 'optimizer.learning_rate', math.nan),
     (base.get_config, 'actors.timeout', 1e12),
     (base.get_config, 'log.every_seconds', 0.0),
-    (_without_evaluation, 'checkpoint.keep_best', True),
     (base.get_config, 'log.writers', ('tensorboard',)),
     (base.get_config, 'log.writers', ('csv', 'csv')),
     (base.get_config, 'log.writers', ('csv,jsonl',)),
@@ -66,6 +59,13 @@ def test_a_bad_value_is_refused_by_its_flag(make, key, value):
   config.update_from_flattened_dict({key: value})
   start = re.escape(f'--config.{key}={value}: ')
   with pytest.raises(ValueError, match=f'^{start}.*\\.$'):
+    _check(config)
+
+
+def test_the_best_checkpoint_needs_evaluation():
+  config = base.get_config()
+  config.num_eval_envs, config.checkpoint.keep_best = 0, True
+  with pytest.raises(ValueError, match=r'keep_best=True: needs evaluation'):
     _check(config)
 
 
@@ -184,14 +184,14 @@ def test_block_width(values, expected):
 def test_hosts_share_out_the_batch_and_have_seeds_of_their_own():
   config = runs.tiny(batch_size=12, num_eval_envs=3)
   assert layout_lib.local_config(config, placement_lib.SINGLE) is config
-  own = [
+  configs = [
     layout_lib.local_config(config, placement_lib.Placement(i, 3))
     for i in range(3)
   ]
-  assert [c.batch_size for c in own] == [4, 4, 4]
-  assert [c.num_eval_envs for c in own] == [3, 0, 0]
-  assert own[0].seed == config.seed and len({c.seed for c in own}) == 3
-  assert [c.env.num_envs for c in own] == [config.env.num_envs] * 3
+  assert [c.batch_size for c in configs] == [4, 4, 4]
+  assert [c.num_eval_envs for c in configs] == [3, 0, 0]
+  assert configs[0].seed == config.seed and len({c.seed for c in configs}) == 3
+  assert [c.env.num_envs for c in configs] == [config.env.num_envs] * 3
   with pytest.raises(ValueError, match='be a multiple of the 5 hosts'):
     layout_lib.local_config(config, placement_lib.Placement(0, 5))
 
@@ -202,12 +202,12 @@ def test_workers_have_batches_of_their_own_and_the_last_no_environments():
     placement_lib.Placement(i, 3, shares_batch=False, has_environments=i < 2)
     for i in range(3)
   ]
-  own = [layout_lib.local_config(config, host) for host in hosts]
-  assert [c.batch_size for c in own] == [5, 5, 5]
+  configs = [layout_lib.local_config(config, host) for host in hosts]
+  assert [c.batch_size for c in configs] == [5, 5, 5]
   devices = tuple(jax.devices()[:1])
   acts = [
     bool(layout_lib.plan_streams(config, devices, host))
-    for config, host in zip(own, hosts, strict=True)
+    for config, host in zip(configs, hosts, strict=True)
   ]
   assert acts == [True, True, False]
 

@@ -74,9 +74,9 @@ def _config(make=base_config.get_config, **values):
 
 
 def _column(workdir, name):
-  found = [row[f'replay/{name}'] for row in runs.rows(workdir)]
+  cells = [row[f'replay/{name}'] for row in runs.rows(workdir)]
   # Some rows have no update.
-  return [float(x) for x in found if x]
+  return [float(x) for x in cells if x]
 
 
 @pytest.mark.parametrize(
@@ -188,18 +188,18 @@ def test_stops_while_inference_waits(tmp_path):
 def test_inferences_wait_is_one_for_the_learner(tmp_path):
   run = runs.Run(_config(learner__max_lag=0), tmp_path)
   (worker,) = run.system.parts.workers
-  wait, seen = run.system.parts.gate.wait, []
+  wait, waits = run.system.parts.gate.wait, []
 
   def noting_wait():
     before = worker.store_wait
     wait()
-    seen.append(worker.store_wait - before)
+    waits.append(worker.store_wait - before)
 
   run.system.parts.gate.wait = noting_wait
   run.train()
-  assert seen and min(seen) > 0
-  assert worker.store_wait >= sum(seen)
-  assert worker.counters.act >= sum(seen)
+  assert waits and min(waits) > 0
+  assert worker.store_wait >= sum(waits)
+  assert worker.counters.act >= sum(waits)
 
 
 @pytest.mark.parametrize(

@@ -31,17 +31,17 @@ def test_warns_once_of_a_dead_network():
 
 
 @pytest.mark.parametrize(
-  'report', [(0.72, 0.006), (0.4, 0.002)], ids=['values differ', 'units live']
+  'reports',
+  [
+    [(0.72, 0.006)] * 20,
+    [(0.4, 0.002)] * 20,
+    [(0.9, 0.0)] * 4 + [(0.9, 0.04)] + [(0.9, 0.0)] * 4,
+  ],
+  ids=['values differ', 'units live', 'not in a row'],
 )
-def test_one_sign_alone_is_not_death(report):
+def test_does_not_warn(reports):
   watch = network_watch.NetworkWatch(0.05)
-  assert not any(_reports(watch, *[report] * 20))
-
-
-def test_reports_must_come_in_a_row():
-  watch = network_watch.NetworkWatch(0.05)
-  dead, alive = [(0.9, 0.0)] * 4, [(0.9, 0.04)]
-  assert not any(_reports(watch, *dead, *alive, *dead))
+  assert not any(_reports(watch, *reports))
 
 
 def test_reports_without_a_measurement_do_not_count():
@@ -56,5 +56,5 @@ def test_reports_without_a_measurement_do_not_count():
 def test_a_first_report_needs_values_that_differ(first):
   watch = network_watch.NetworkWatch(None)
   watch.metrics({'health/value_std': first})
-  found = watch.metrics({'health/value_std': 0.5})
-  assert found == {'health/value_std_ratio': 1.0} and watch.value_std == 0.5
+  metrics = watch.metrics({'health/value_std': 0.5})
+  assert metrics == {'health/value_std_ratio': 1.0} and watch.value_std == 0.5

@@ -1,4 +1,4 @@
-"""Tests for seedrl_jax/run/setup.py: refusals, and the sizes of parts."""
+"""Tests for seedrl_jax/run/plan.py: refusals, and the sizes of parts."""
 
 import re
 

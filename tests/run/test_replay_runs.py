@@ -76,9 +76,13 @@ def test_learning_starts_at_the_least_size(tmp_path, monkeypatch):
     # More environments than a batch has columns, and fewer.
     {'learner__micro_batches': 2, 'env__num_envs': 9},
     {
-      **{'replay__sampler': 'uniform', 'replay__min_size': 10},
-      **{'env__num_envs': 2, 'unroll_length': 1, 'burn_in': 0},
-      **{'lookahead': 2, 'loss__n_steps': 3},
+      'replay__sampler': 'uniform',
+      'replay__min_size': 10,
+      'env__num_envs': 2,
+      'unroll_length': 1,
+      'burn_in': 0,
+      'lookahead': 2,
+      'loss__n_steps': 3,
     },
   ],
 )

@@ -22,12 +22,12 @@ def _assert_no_thread_is_left():
 
 def _assert_sound(run):
   """The newest checkpoint is finite and fits."""
-  found = checkpoints.Checkpoints(run.workdir / 'checkpoints').restore(
+  checkpoint = checkpoints.Checkpoints(run.workdir / 'checkpoints').restore(
     run.initial_state
   )
-  assert found is not None
-  assert all(np.isfinite(x).all() for x in jax.tree.leaves(found.state))
-  return found
+  assert checkpoint is not None
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(checkpoint.state))
+  return checkpoint
 
 
 @pytest.mark.parametrize('deterministic', [False, True])
@@ -45,12 +45,12 @@ def test_loss_that_is_not_finite(tmp_path, deterministic):
     run.train()
   status = runs.summary(tmp_path)['status']
   assert status.startswith('failed: NonFiniteError: Update ')
-  found = _assert_sound(run)
+  checkpoint = _assert_sound(run)
   updates = runs.summary(tmp_path)['updates']
   assert f'Update {updates + 1} is' in status
   # The bad one makes no checkpoint; in threads, others may be left out.
-  assert 0 < found.step <= updates
-  assert found.step == updates or not deterministic
+  assert 0 < checkpoint.step <= updates
+  assert checkpoint.step == updates or not deterministic
   _assert_no_thread_is_left()
 
 

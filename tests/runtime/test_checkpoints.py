@@ -52,19 +52,19 @@ def _save(path, steps, **kwargs):
 
 def _restore(path, *args, template=None, **kwargs):
   """Returns what a new `Checkpoints` restores and reports."""
-  said = []
-  store = checkpoints.Checkpoints(path, report=said.append, **kwargs)
-  return store.restore(template or _state(0), *args), said
+  messages = []
+  store = checkpoints.Checkpoints(path, report=messages.append, **kwargs)
+  return store.restore(template or _state(0), *args), messages
 
 
 def test_newest_comes_back_as_it_was(path):
   assert _restore(path) == (None, [])
   _save(path, [3, 12])
-  found, said = _restore(path)
-  assert (found.step, found.record, said) == (12, _record(12), [])
-  chex.assert_trees_all_equal(found.state, _state(12))
-  chex.assert_trees_all_equal_shapes_and_dtypes(found.state, _state(12))
-  assert isinstance(found.state, _State)
+  checkpoint, messages = _restore(path)
+  assert (checkpoint.step, checkpoint.record, messages) == (12, _record(12), [])
+  chex.assert_trees_all_equal(checkpoint.state, _state(12))
+  chex.assert_trees_all_equal_shapes_and_dtypes(checkpoint.state, _state(12))
+  assert isinstance(checkpoint.state, _State)
 
 
 def test_step_that_is_there_is_not_saved_again(path):
@@ -74,14 +74,16 @@ def test_step_that_is_there_is_not_saved_again(path):
   assert store.restore(_state(0)).record == _record(1)
 
 
-@pytest.mark.parametrize(('step', 'found_step'), [(None, 5), (3, 3), (4, None)])
-def test_a_field_needs_no_template_of_the_rest(path, step, found_step):
+@pytest.mark.parametrize(
+  ('step', 'expected_step'), [(None, 5), (3, 3), (4, None)]
+)
+def test_a_field_needs_no_template_of_the_rest(path, step, expected_step):
   _save(path, [3, 5])
   template = _state(0).params
-  found, _ = _restore(path, 'params', step, template=template)
-  assert (found and found.step) == found_step
-  if found:
-    chex.assert_trees_all_equal(found.state, _state(found_step).params)
+  checkpoint, _ = _restore(path, 'params', step, template=template)
+  assert (checkpoint and checkpoint.step) == expected_step
+  if checkpoint:
+    chex.assert_trees_all_equal(checkpoint.state, _state(expected_step).params)
 
 
 def test_a_linked_checkpoint_goes_and_what_it_leads_to_stays(path, tmp_path):
@@ -133,8 +135,8 @@ def _change_record(file):
 def test_damaged_newest_is_put_aside_and_the_one_before_is_used(path, damage):
   _save(path, [1, 2])
   damage(path / '2')
-  found, (sentence,) = _restore(path)
-  assert (found.step, found.record) == (1, _record(1))
+  checkpoint, (sentence,) = _restore(path)
+  assert (checkpoint.step, checkpoint.record) == (1, _record(1))
   aside = path / '2.damaged-1'
   assert sentence == (
     'Checkpoint 2 is damaged (its contents do not match their digest); it was '
@@ -142,8 +144,8 @@ def test_damaged_newest_is_put_aside_and_the_one_before_is_used(path, damage):
   )
   # The run saves that step again.
   _save(path, [2])
-  found, said = _restore(path)
-  assert (found.step, said) == (2, [])
+  checkpoint, messages = _restore(path)
+  assert (checkpoint.step, messages) == (2, [])
   assert aside.exists()
 
 
@@ -178,8 +180,8 @@ def _forge(header, state=None):
 def test_odd_contents_are_damage(path, header, state, reason):
   _save(path, [1])
   _forge(header, state)(path / '2')
-  found, (sentence,) = _restore(path)
-  assert found.step == 1
+  checkpoint, (sentence,) = _restore(path)
+  assert checkpoint.step == 1
   assert sentence.startswith(f'Checkpoint 2 is damaged ({reason}')
   _forge({'layout': 3, 'record': {}, 'time': 'now'}, {})(path / '2')
   # Its time does not matter either.
@@ -200,24 +202,24 @@ def test_none_is_sound(path):
   _save(path, [1, 2])
   _truncate(path / '1')
   _truncate(path / '2')
-  found, said = _restore(path)
-  assert found is None
-  assert said[0].endswith(' and the one before is used.')
+  checkpoint, messages = _restore(path)
+  assert checkpoint is None
+  assert messages[0].endswith(' and the one before is used.')
   # It stays, so that a next start does not overwrite the run.
-  for again in said[1:], _restore(path)[1]:
+  for again in messages[1:], _restore(path)[1]:
     assert [s.partition('; ')[2] for s in again] == ['no other is used.']
 
 
 @pytest.mark.parametrize(
-  ('step', 'found_step', 'end'),
+  ('step', 'expected_step', 'end'),
   [(None, 3, 'the one before is used.'), (5, None, 'no other is used.')],
 )
-def test_reader_moves_nothing(path, step, found_step, end):
+def test_reader_moves_nothing(path, step, expected_step, end):
   _save(path, [3, 5])
   (path / '6.tmp').touch()
   _truncate(path / '5')
-  found, (sentence,) = _restore(path, '', step, read_only=True)
-  assert (found and found.step) == found_step
+  checkpoint, (sentence,) = _restore(path, '', step, read_only=True)
+  assert (checkpoint and checkpoint.step) == expected_step
   assert sentence.endswith(f'digest); {end}')
   assert {entry.name for entry in path.iterdir()} == {'3', '5', '6.tmp'}
 
@@ -225,8 +227,8 @@ def test_reader_moves_nothing(path, step, found_step, end):
 def test_half_written_checkpoint_is_cleared_away(path):
   _save(path, [1])
   (path / '2.tmp').write_bytes(b'half')
-  found, said = _restore(path)
-  assert (found.step, said) == (1, [])
+  checkpoint, messages = _restore(path)
+  assert (checkpoint.step, messages) == (1, [])
   assert not (path / '2.tmp').exists()
 
 

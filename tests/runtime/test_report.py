@@ -80,33 +80,25 @@ def test_hosts_figures_add_up_but_for_what_they_share():
   )
 
 
-def _waits(**shares):
-  names = ('envs_for_actions', 'inference_for_envs')
-  names += ('inference_for_learner', 'learner_for_data')
-  return report.Waits(**(dict.fromkeys(names, 0.0) | shares))
-
-
+# Waits of environments, of inference for them and for the learner, and of that.
 @pytest.mark.parametrize(
   ('waits', 'name', 'share'),
   [
     # A queue, or a ratio that stalls acting: learning is slow.
-    (
-      _waits(inference_for_learner=0.4, inference_for_envs=0.5),
-      *('learner', '40%'),
-    ),
+    (report.Waits(0.0, 0.5, 0.4, 0.0), 'learner', '40%'),
     # A queue, or a ratio that stalls learning: acting is slow.
-    (_waits(inference_for_envs=0.8, learner_for_data=0.9), 'envs', '80%'),
-    (_waits(envs_for_actions=0.6, learner_for_data=0.9), 'inference', '60%'),
+    (report.Waits(0.0, 0.8, 0.0, 0.9), 'envs', '80%'),
+    (report.Waits(0.6, 0.0, 0.0, 0.9), 'inference', '60%'),
     # Both sometimes wait for the other's half of the environments.
-    (_waits(envs_for_actions=0.3, inference_for_envs=0.4), 'envs', '40%'),
+    (report.Waits(0.3, 0.4, 0.0, 0.0), 'envs', '40%'),
     # CartPole: inference sometimes waits for bursts of unrolls.
     (report.Waits(0.12, 0.42, 0.13, 0.71), 'envs', '42%'),
     # Both wait at the store.
-    (_waits(inference_for_learner=0.5, learner_for_data=0.69), 'store', '50%'),
+    (report.Waits(0.0, 0.0, 0.5, 0.69), 'store', '50%'),
     # Environments on devices.
-    (_waits(inference_for_learner=0.2, learner_for_data=0.7), 'acting', '70%'),
+    (report.Waits(0.0, 0.0, 0.2, 0.7), 'acting', '70%'),
     # Neither waits at the store: without a ratio, acting sets the pace.
-    (_waits(inference_for_learner=0.09), 'acting', '0%'),
+    (report.Waits(0.0, 0.0, 0.09, 0.0), 'acting', '0%'),
   ],
 )
 def test_bottleneck(waits, name, share):

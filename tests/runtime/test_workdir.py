@@ -86,9 +86,9 @@ def _held(path):
 
 def _acquire(path):
   """Locks a directory for a moment; returns what is said."""
-  said = []
-  workdir.Workdir(path).acquire(said.append).close()
-  return said
+  messages = []
+  workdir.Workdir(path).acquire(messages.append).close()
+  return messages
 
 
 def test_a_second_process_is_told_who_has_it_until_that_is_killed(tmp_path):
@@ -175,9 +175,9 @@ def test_a_refused_start_leaves_a_folder_as_it_was(
   for name in before:
     folder.path.mkdir(parents=True, exist_ok=True)
     (folder.path / name).touch()
-  with pytest.raises(RuntimeError), contextlib.ExitStack() as opened:
-    opened.enter_context(folder.acquire(pytest.fail))
-    opened.push(folder.withdraw)
+  with pytest.raises(RuntimeError), contextlib.ExitStack() as stack:
+    stack.enter_context(folder.acquire(pytest.fail))
+    stack.push(folder.withdraw)
     if not folder.reverb.exists():
       folder.reverb.mkdir()
       (folder.reverb / 'log').touch()
@@ -189,14 +189,14 @@ def test_a_refused_start_leaves_a_folder_as_it_was(
 
 def test_a_lock_that_was_removed_is_not_taken(tmp_path, monkeypatch):
   first = workdir.Workdir(tmp_path)
-  held = first.acquire(pytest.fail)
+  lock = first.acquire(pytest.fail)
   flock, calls = run_lock.fcntl.flock, []
 
   def withdraw_before(file, flags):
     calls.append(flags)
     if len(calls) == 1:
       first.withdraw(None, None, None)
-      held.close()
+      lock.close()
     flock(file, flags)
 
   monkeypatch.setattr(run_lock.fcntl, 'flock', withdraw_before)
@@ -210,15 +210,15 @@ def test_a_lock_that_was_removed_is_not_taken(tmp_path, monkeypatch):
 # -- links ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-  'name',
-  [
-    *('run.lock', 'metrics.jsonl', 'versions.jsonl', 'actors.sock'),
-    *('checkpoints', 'replay', 'checkpoints/7', 'replay/7/tables.tfrecord'),
-    *('reverb', 'reverb/.restored', 'reverb/server.log', 'tensorboard/events'),
-    *('profile/plugins', 'hosts', 'hosts/1', 'hosts/1/replay', 'any'),
-  ],
-)
+_PATHS = """
+run.lock metrics.jsonl versions.jsonl actors.sock any
+checkpoints replay checkpoints/7 replay/7/tables.tfrecord
+reverb reverb/.restored reverb/server.log tensorboard/events
+profile/plugins hosts hosts/1 hosts/1/replay
+"""
+
+
+@pytest.mark.parametrize('name', _PATHS.split())
 def test_links_inside_are_refused(tmp_path, name):
   mine = tmp_path / 'mine'
   mine.mkdir()
@@ -268,14 +268,14 @@ def test_config_comes_back_and_resumes_itself(tmp_path):
   config = _config()
   directory = workdir.Workdir(tmp_path)
   directory.write_config(config)
-  found = directory.read_config()
-  assert found.env.id == config.env.id
-  assert found.env.frame_skip is None
+  saved_config = directory.read_config()
+  assert saved_config.env.id == config.env.id
+  assert saved_config.env.frame_skip is None
   # Tuples are lists in JSON; that is no change.
-  assert config_changes.check_resumable(found, config) == []
+  assert config_changes.check_resumable(saved_config, config) == []
   # An earlier release lacked this; the network need not differ.
-  del found.network.categories
-  (change,) = config_changes.check_resumable(found, config)
+  del saved_config.network.categories
+  (change,) = config_changes.check_resumable(saved_config, config)
   assert change == 'network.categories: None -> auto'
 
 
@@ -286,13 +286,13 @@ def test_keys_that_earlier_releases_lack_have_values(tmp_path):
   saved = json.loads(directory.config_json.read_text())
   del saved['network']['normalize_pixels'], saved['optimizer']['decay_frames']
   directory.config_json.write_text(json.dumps(saved))
-  found = directory.read_config()
-  assert not config_changes.check_resumable(found, config)
+  saved_config = directory.read_config()
+  assert not config_changes.check_resumable(saved_config, config)
   # What playing a checkpoint needs.
   playing.read_config(directory, ())
   config.network.normalize_pixels = True
   with pytest.raises(workdir.WorkdirError, match='normalize_pixels'):
-    config_changes.check_resumable(found, config)
+    config_changes.check_resumable(saved_config, config)
   # An agent of the user's.
   del saved['optimizer']
   directory.config_json.write_text(json.dumps(saved))
@@ -326,9 +326,18 @@ _SAVED = json.dumps(_config().to_dict())
 @pytest.mark.parametrize(
   'text',
   [
-    *('', 'null', '{}', '[1]', '5', '"x"', '{"env": 5}', '{"env": {"id": 1}}'),
-    *('{"seed": ', '\udc89', '[' * 10**6, '{"a":' * 900 + '1' + '}' * 900),
-    *('{"a.b": 1}', '{"__class__": 1}'),
+    '',
+    'null',
+    '{}',
+    '[1]',
+    '{"env": 5}',
+    '{"env": {"id": 1}}',
+    '{"seed": ',
+    '\udc89',
+    '[' * 10**6,
+    '{"a":' * 900 + '1' + '}' * 900,
+    '{"a.b": 1}',
+    '{"__class__": 1}',
     json.dumps(json.loads(_SAVED) | {'free': {'more': {'__init__': 1}}}),
     json.dumps(json.loads(_SAVED) | {'target_return': 10**400}),
     _SAVED.replace('"frame_stack": 1', '"frame_stack": 1e9'),
@@ -353,8 +362,8 @@ def test_a_config_of_another_machine_or_an_earlier_release_is_read(tmp_path):
   config['env']['thread_affinity_offset'] = 9999
   del config['asynchronous'], config['network']['layer_norm']
   (tmp_path / 'config.json').write_text(json.dumps(config))
-  found = workdir.Workdir(tmp_path).read_config()
-  assert found.env.thread_affinity_offset == 9999
+  saved_config = workdir.Workdir(tmp_path).read_config()
+  assert saved_config.env.thread_affinity_offset == 9999
 
 
 def test_the_versions_of_every_start_are_noted(tmp_path, monkeypatch):
@@ -366,6 +375,3 @@ def test_the_versions_of_every_start_are_noted(tmp_path, monkeypatch):
   assert first['jax'] == second['jax'] == jax.__version__
   assert first['seedrl-jax-that-is-none'] is None
   assert {'time', 'commit', 'python'} <= first.keys()
-
-
-# -- files ------------------------------------------------------------------

@@ -84,8 +84,9 @@ def _time(
     while not group.should_stop():
       steps[i] += acts[i]()
 
+  offset = plan.config.topology.inference_affinity_offset
   for i in range(len(acts)):
-    core = process.pinned_core(plan.affinity_offset, i)
+    core = process.pinned_core(offset, i)
     group.start(f'inference-{i}', functools.partial(run, i), core)
 
   def wait() -> None:

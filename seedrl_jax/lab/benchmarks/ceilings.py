@@ -108,9 +108,7 @@ class Ceilings(NamedTuple):
     return [host, *devices]
 
 
-def steps_per_update(
-  config: ml_collections.ConfigDict | plan_lib.Plan,
-) -> float:
+def steps_per_update(config: ml_collections.ConfigDict) -> float:
   """Returns the environment steps that one update is due for.
 
   A replay that keeps no ratio counts as if it trained on each step once.

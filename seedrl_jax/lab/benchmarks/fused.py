@@ -18,7 +18,7 @@ def time_envs(plan: plan_lib.Plan, windows: timing.Windows) -> timing.Timing:
   env, n = plan.device_env, len(plan.shares[0].global_env_id)
   assert env is not None
   rng = np.random.default_rng(0)
-  actions = env.spec.action.sample(rng, plan.unroll_length, n)
+  actions = env.spec.action.sample(rng, plan.config.unroll_length, n)
 
   def unroll(state: Any) -> Any:
     def step(state: Any, action: Any) -> Any:
@@ -48,7 +48,7 @@ def time_with_inference(
     return (acted.key, carry), acted.unrolls
 
   key = jax.random.PRNGKey(0)
-  steps = plan.unroll_length * len(share.global_env_id)
+  steps = plan.config.unroll_length * len(share.global_env_id)
   return _time(call, (key, jax.jit(program.init)(key)), steps, windows)
 
 
@@ -76,7 +76,7 @@ def time_with_training(
   key = jax.random.PRNGKey(0)
   state = (plan_lib.initial_state(plan), (key, program.init(key)))
   state = jax.tree.map(lambda x: x[None], state)
-  steps = plan.unroll_length * share.num_train
+  steps = plan.config.unroll_length * share.num_train
   return _time(lambda state: mapped(*state), state, steps, windows)
 
 

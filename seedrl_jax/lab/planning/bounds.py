@@ -105,7 +105,7 @@ def splits(
   )
   size = int(act.name.rpartition(' ')[2])
   per_device = size / bound(act, device).seconds
-  steps = ceilings.steps_per_update(run_plan)
+  steps = ceilings.steps_per_update(run_plan.config)
   all_splits = []
   for inference, training in _pairs(run_plan):
     share = count / training
@@ -125,11 +125,11 @@ def splits(
 
 def _pairs(run_plan: plan_lib.Plan) -> Iterator[tuple[int, int]]:
   """Yields numbers of inference and training devices; 0 shares the only one."""
-  topology, learner = run_plan.topology, run_plan.learner
+  topology, learner = run_plan.topology, run_plan.config.learner
   if topology.shared:
     yield 0, 1
     return
   total = len(topology.inference) + len(topology.training)
   for training in range(1, total):
-    if run_plan.batch_size % (training * learner.micro_batches) == 0:
+    if run_plan.config.batch_size % (training * learner.micro_batches) == 0:
       yield total - training, training

@@ -64,7 +64,7 @@ def list_programs(plan: plan_lib.Plan) -> Iterator[update.Program]:
   device = plan.topology.inference[0]
   if plan.device_env is not None:
     yield _unroll_program(plan, device)
-  if plan.device_env is None or plan.actors.max_envs:
+  if plan.device_env is None or plan.config.actors.max_envs:
     yield from _inference_programs(plan, device)
   if agent.initial_priorities is not None:
     block = specs.blank_batch(unroll, plan.block_width).unroll.steps
@@ -107,7 +107,7 @@ def _inference_programs(
   if has_core:
     rows_taken = (core(sizes[-1]), _array(device, (sizes[-1],), jnp.int32))
     yield update.Program(f'take core {sizes[-1]}', programs.take, rows_taken)
-  if has_core and plan.learner.max_lag is not None:
+  if has_core and plan.config.learner.max_lag is not None:
     head = _array(device, (sizes[-1], header.width), jnp.int32)
     restored = (table, head, core(sizes[-1]))
     yield update.Program(f'restore {sizes[-1]}', programs.restore, restored, 0)
@@ -124,7 +124,7 @@ def _unroll_program(plan: plan_lib.Plan, device: jax.Device) -> update.Program:
     key,
     jax.eval_shape(program.init, key),
   )
-  steps = len(share.global_env_id) * plan.unroll_length
+  steps = len(share.global_env_id) * plan.config.unroll_length
   return update.Program(
     f'{ACT} and step {steps}',
     jax.jit(program, donate_argnums=3),

@@ -10,18 +10,13 @@ from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.runtime.writers import base
 
 
-def make(workdir: pathlib.Path, config: ml_collections.ConfigDict) -> 'CsvLog':
-  """Opens a run's metrics.csv."""
-  del config
-  return CsvLog(workdir_lib.Workdir(workdir).metrics_csv)
-
-
 class CsvLog(base.Writer):
   """Appends rows to a CSV file, which is rewritten for a new column."""
 
-  def __init__(self, path: pathlib.Path):
+  def __init__(self, workdir: pathlib.Path, config: ml_collections.ConfigDict):
     """Continues a file; puts aside, with a word, one that it cannot."""
-    self._path = path
+    del config
+    self._path = path = workdir_lib.Workdir(workdir).metrics_csv
     self._columns: list[str] = []
     if not path.exists():
       return

@@ -18,19 +18,13 @@ from seedrl_jax.runtime.writers import base
 _PREFIX = 'events.out.tfevents.'
 
 
-def make(
-  workdir: pathlib.Path, config: ml_collections.ConfigDict
-) -> 'EventLog':
-  """Opens a run's folder of events."""
-  del config
-  return EventLog(workdir_lib.Workdir(workdir).tensorboard)
-
-
 class EventLog(base.Writer):
   """Appends scalars to a new TensorBoard file: a TFRecord for each `Event`."""
 
-  def __init__(self, folder: pathlib.Path):
-    self._folder = folder
+  def __init__(self, workdir: pathlib.Path, config: ml_collections.ConfigDict):
+    """Opens a run's folder of events."""
+    del config
+    self._folder = workdir_lib.Workdir(workdir).tensorboard
     self._path: pathlib.Path | None = None
 
   def write(self, row: base.Row) -> None:

@@ -11,19 +11,15 @@ from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.runtime.writers import base
 
 
-def make(workdir: pathlib.Path, config: ml_collections.ConfigDict) -> 'JsonLog':
-  """Opens a run's metrics.jsonl."""
-  del config
-  return JsonLog(workdir_lib.Workdir(workdir).metrics_jsonl)
-
-
 class JsonLog(base.Writer):
   """Appends reports to a file, null for what is not known or not finite."""
 
-  def __init__(self, path: pathlib.Path):
-    self._path = path
-    if path.exists():
-      file_io.cut_last_line(path)
+  def __init__(self, workdir: pathlib.Path, config: ml_collections.ConfigDict):
+    """Continues a run's metrics.jsonl."""
+    del config
+    self._path = workdir_lib.Workdir(workdir).metrics_jsonl
+    if self._path.exists():
+      file_io.cut_last_line(self._path)
 
   def write(self, row: base.Row) -> None:
     # JSON has no NaN.

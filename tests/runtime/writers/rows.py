@@ -22,7 +22,7 @@ class Fragile(base.Writer):
   error = KeyError
 
   def __init__(self):
-    self.told = []
+    self.calls = []
 
   def roll_back(self, updates, frames):
     self._tell('roll_back')
@@ -34,7 +34,7 @@ class Fragile(base.Writer):
     self._tell('close')
 
   def _tell(self, name):
-    self.told.append(name)
+    self.calls.append(name)
     if name in self.fails_at:
       raise self.error(name)
 

@@ -9,7 +9,7 @@ _HEADER = 'time/updates,time/env_frames'
 
 
 def _log(folder):
-  return csv_log.make(folder, None)
+  return csv_log.CsvLog(folder, None)
 
 
 def test_columns_grow_over_starts(tmp_path):

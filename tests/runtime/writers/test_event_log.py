@@ -39,7 +39,7 @@ def steps(folder: pathlib.Path) -> list[int]:
 def test_roll_back_leaves_what_is_not_of_the_run(tmp_path, tmp_path_factory):
   elsewhere = tmp_path_factory.mktemp('elsewhere')
   for folder in (tmp_path, elsewhere):
-    event_log.make(folder, None).write(rows.row(7, x=1))
+    event_log.EventLog(folder, None).write(rows.row(7, x=1))
   (theirs,) = (elsewhere / 'tensorboard').iterdir()
   before = theirs.read_bytes()
   prefix = str(tmp_path / 'tensorboard/events.out.tfevents.')
@@ -47,7 +47,7 @@ def test_roll_back_leaves_what_is_not_of_the_run(tmp_path, tmp_path_factory):
   os.symlink('nowhere', prefix + 'dangling')
   for name, data in (('other', b'not an event file'), ('short', b'\x05')):
     pathlib.Path(prefix + name).write_bytes(data)
-  event_log.make(tmp_path, None).roll_back(0, 0)
+  event_log.EventLog(tmp_path, None).roll_back(0, 0)
   assert theirs.read_bytes() == before
   for name in ('linked', 'dangling', 'other', 'short'):
     os.unlink(prefix + name)
@@ -56,7 +56,7 @@ def test_roll_back_leaves_what_is_not_of_the_run(tmp_path, tmp_path_factory):
 
 @pytest.mark.parametrize('lost', [1, 9, 30])
 def test_half_written_last_event_is_no_hindrance(tmp_path, lost):
-  log = event_log.make(tmp_path, None)
+  log = event_log.EventLog(tmp_path, None)
   for i in (1, 2, 3):
     log.write(rows.row(i, x=1))
   (path,) = (tmp_path / 'tensorboard').iterdir()
@@ -67,7 +67,7 @@ def test_half_written_last_event_is_no_hindrance(tmp_path, lost):
 
 @pytest.mark.parametrize(('updates', 'frames'), [(2, 500), (9, 200)])
 def test_roll_back_cuts_by_updates_and_by_frames(tmp_path, updates, frames):
-  log = event_log.make(tmp_path, None)
+  log = event_log.EventLog(tmp_path, None)
   for i in (1, 2, 3, 4):
     log.write(rows.row(i, x=1))
   log.roll_back(updates, frames)

@@ -19,9 +19,9 @@ _FILES = ('csv', 'tensorboard', 'jsonl')
 
 def _log(folder, *names):
   """Returns a folder's curves and what they report."""
-  said = []
+  messages = []
   makes = metrics_log.load(names or _FILES)
-  return metrics_log.MetricsLog(makes, folder, None, said.append), said
+  return metrics_log.MetricsLog(makes, folder, None, messages.append), messages
 
 
 def _settle(log):
@@ -38,13 +38,13 @@ def _csv(folder):
 
 def test_all_files_say_the_same_and_go_back_together(tmp_path):
   for start in (0, 2, 4):
-    log, said = _log(tmp_path)
+    log, messages = _log(tmp_path)
     log.roll_back(start, 100 * start)
     # A start's last row is later than the next one's first.
     for i in range(start + 1, start + 4):
       log.write(rows.row(i, x=i / 4, y=None))
     log.close()
-    assert not said
+    assert not messages
   assert _csv(tmp_path) == [
     [str(i), str(100 * i), str(i / 4), ''] for i in range(1, 8)
   ]
@@ -60,18 +60,18 @@ def test_all_files_say_the_same_and_go_back_together(tmp_path):
 
 def test_a_writer_that_changes_its_row_changes_no_others(tmp_path, monkeypatch):
   monkeypatch.setattr(rows.Fragile, 'write', lambda _, row: row.clear())
-  log, said = _log(tmp_path, f'{_OWN}:fragile', 'csv')
+  log, messages = _log(tmp_path, f'{_OWN}:fragile', 'csv')
   row = rows.row(1)
   log.write(row)
   log.close()
-  assert row == rows.row(1) and not said
+  assert row == rows.row(1) and not messages
 
 
 @pytest.mark.parametrize(
   ('part', 'name'), [('csv', 'csv'), ('tfevents', 'tensorboard')]
 )
 def test_full_disk_costs_rows_of_one_file(tmp_path, monkeypatch, part, name):
-  log, said = _log(tmp_path)
+  log, messages = _log(tmp_path)
   log.write(rows.row(1, x=1))
   _settle(log)
   append = file_io.append_whole
@@ -86,7 +86,7 @@ def test_full_disk_costs_rows_of_one_file(tmp_path, monkeypatch, part, name):
     log.write(rows.row(2, x=1))
     log.write(rows.row(3, x=1))
     _settle(log)
-  assert said == [
+  assert messages == [
     f'The writer {name} fails (No space left on device); the run goes on '
     'without it until it works again.'
   ]
@@ -105,13 +105,13 @@ def test_rows_that_cannot_be_dropped_keep_no_events_from_it(
   def fail(*args):
     raise OSError(28, 'No space left on device')
 
-  log, said = _log(tmp_path, 'csv', 'tensorboard')
+  log, messages = _log(tmp_path, 'csv', 'tensorboard')
   log.write(rows.row(1, x=1))
   _settle(log)
   monkeypatch.setattr(os, 'replace', fail)
   log.roll_back(0, 0)
   log.close()
-  (sentence,) = said
+  (sentence,) = messages
   assert sentence.startswith('The writer csv fails (No space left on device);')
   assert _csv(tmp_path) == [['1', '100', '1']]
   assert not test_event_log.steps(tmp_path)
@@ -121,14 +121,14 @@ def test_rows_that_cannot_be_dropped_keep_no_events_from_it(
 def test_a_writer_of_ones_own_that_fails_is_said_once_and_goes_on(
   tmp_path, monkeypatch, error
 ):
-  log, said = _log(tmp_path, f'{_OWN}:fragile', 'csv')
+  log, messages = _log(tmp_path, f'{_OWN}:fragile', 'csv')
   monkeypatch.setattr(rows.Fragile, 'error', error)
   monkeypatch.setattr(rows.Fragile, 'fails_at', ('roll_back', 'write', 'close'))
   log.roll_back(0, 0)
   for i in (1, 2):
     log.write(rows.row(i))
   own, _ = _settle(log)
-  (sentence,) = said
+  (sentence,) = messages
   assert sentence.startswith(
     f'The writer {_OWN}:fragile fails ({error.__name__}: '
   )
@@ -136,8 +136,8 @@ def test_a_writer_of_ones_own_that_fails_is_said_once_and_goes_on(
   monkeypatch.setattr(rows.Fragile, 'fails_at', ('write', 'close'))
   log.write(rows.row(3))
   log.close()
-  assert own.told == ['roll_back', 'write', 'write', 'write', 'close']
-  assert len(said) == 2 and len(_csv(tmp_path)) == 3
+  assert own.calls == ['roll_back', 'write', 'write', 'write', 'close']
+  assert len(messages) == 2 and len(_csv(tmp_path)) == 3
 
 
 @pytest.mark.parametrize(('hangs_at', 'left'), [('write', 3), ('close', 1)])
@@ -152,7 +152,7 @@ def test_one_that_hangs_is_named_and_holds_up_nothing(
 
   monkeypatch.setattr(metrics_log, '_CLOSE_SECONDS', 0.0)
   monkeypatch.setattr(rows.Fragile, hangs_at, hang)
-  log, said = _log(tmp_path, f'{_OWN}:fragile', 'csv')
+  log, messages = _log(tmp_path, f'{_OWN}:fragile', 'csv')
   hanging, csv = log._threads
   log.write(rows.row(1))
   log.write(rows.row(2))
@@ -161,7 +161,7 @@ def test_one_that_hangs_is_named_and_holds_up_nothing(
   csv._thread.join(PATIENCE)
   assert len(_csv(tmp_path)) == 2 and started.wait(PATIENCE)
   log.close()
-  assert said == [
+  assert messages == [
     f'The writer {_OWN}:fragile is not done after 0 s; the run ends without it '
     'and its last reports.'
   ]
@@ -183,7 +183,7 @@ def test_one_that_is_too_slow_misses_reports(tmp_path, monkeypatch):
 
   started = threading.Event()
   monkeypatch.setattr(rows.Fragile, 'write', write)
-  log, said = _log(tmp_path, f'{_OWN}:fragile')
+  log, messages = _log(tmp_path, f'{_OWN}:fragile')
   log.write(rows.row(1))
   assert started.wait(PATIENCE)
   for i in (2, 3, 4, 5):
@@ -191,7 +191,7 @@ def test_one_that_is_too_slow_misses_reports(tmp_path, monkeypatch):
   go.set()
   log.close()
   assert writes == [1, 2, 3]
-  (sentence,) = said
+  (sentence,) = messages
   assert sentence.startswith(f'The writer {_OWN}:fragile is 2 reports behind')
 
 
@@ -240,8 +240,8 @@ def test_a_missing_package_is_said_with_its_remedy(monkeypatch):
 def test_one_that_cannot_begin_is_refused_and_others_closed(
   tmp_path, monkeypatch, name, reason
 ):
-  told = []
-  monkeypatch.setattr(rows.Fragile, 'close', lambda self: told.append('close'))
+  calls = []
+  monkeypatch.setattr(rows.Fragile, 'close', lambda self: calls.append('close'))
   with pytest.raises(metrics_log.NotOpened, match=f' cannot begin: {reason}'):
     _log(tmp_path, f'{_OWN}:fragile', f'{_OWN}:{name}')
-  assert told == ['close']
+  assert calls == ['close']

@@ -15,14 +15,14 @@ def test_starts_are_one_run_whose_step_is_frames(tmp_path, monkeypatch):
   mlflow = pytest.importorskip('mlflow', reason='mlflow is not installed')
   makes = metrics_log.load(['mlflow'])
   config = base_config.get_config()
-  said = []
+  messages = []
   for start in (0, 1):
-    log = metrics_log.MetricsLog(makes, tmp_path, config, said.append)
+    log = metrics_log.MetricsLog(makes, tmp_path, config, messages.append)
     log.roll_back(start, 100 * start)
     for i in (1, 2):
       log.write(rows.row(start + i, x=(start + i) / 4, y=None))
     log.close()
-  assert not said
+  assert not messages
   client = mlflow.MlflowClient()
   experiment = client.get_experiment_by_name('mine')
   (run,) = client.search_runs([experiment.experiment_id])

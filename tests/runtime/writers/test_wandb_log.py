@@ -37,9 +37,9 @@ def test_starts_are_one_run_whose_step_is_frames(tmp_path, monkeypatch, capfd):
   wandb = pytest.importorskip('wandb', reason='wandb is not installed')
   makes = metrics_log.load(['wandb'])
   config = base_config.get_config()
-  said, found = [], []
+  messages, found = [], []
   for start in (0, 2):
-    log = metrics_log.MetricsLog(makes, tmp_path, config, said.append)
+    log = metrics_log.MetricsLog(makes, tmp_path, config, messages.append)
     log.roll_back(start, 100 * start)
     for i in (1, 2, 1):
       log.write(rows.row(start + i, x=0.5, y=None))
@@ -51,8 +51,8 @@ def test_starts_are_one_run_whose_step_is_frames(tmp_path, monkeypatch, capfd):
     # The next start may have the same name, which holds the second.
     (tmp_path / 'wandb').rename(tmp_path / f'start {start}')
   log_path = f'{tmp_path}/wandb/offline-run-'
-  assert [x.startswith('W&B: offline run ') for x in said] == [True, True]
-  assert all(log_path in x and '\n' not in x for x in said)
+  assert [x.startswith('W&B: offline run ') for x in messages] == [True, True]
+  assert all(log_path in x and '\n' not in x for x in messages)
   assert [_steps(records) for records in found] == [[100, 200], [300, 400]]
   # W&B itself prints nothing.
   assert capfd.readouterr() == ('', '')
@@ -78,10 +78,10 @@ def test_a_failure_shows_the_end_of_a_new_log(tmp_path, monkeypatch, is_new):
 
   monkeypatch.setattr(wandb, 'init', fail)
   monkeypatch.setattr(wandb, 'setup', lambda settings: None)
-  makes, said = metrics_log.load(['wandb']), []
+  makes, messages = metrics_log.load(['wandb']), []
   with pytest.raises(metrics_log.NotOpened, match='no network'):
     metrics_log.MetricsLog(
-      makes, tmp_path, base_config.get_config(), said.append
+      makes, tmp_path, base_config.get_config(), messages.append
     )
   tail = '\n'.join(map(str, range(10, 20)))
-  assert said == [f'{link} ends with:\n{tail}'] * is_new
+  assert messages == [f'{link} ends with:\n{tail}'] * is_new
