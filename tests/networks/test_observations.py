@@ -9,7 +9,7 @@ import pytest
 
 from seedrl_jax import types
 from seedrl_jax.configs import base
-from seedrl_jax.networks import network, observations
+from seedrl_jax.networks import coding, network, observations
 from seedrl_jax.runtime import workdir
 from tests.networks import parameters
 
@@ -147,7 +147,7 @@ def test_configurations_of_earlier_releases_have_levels():
 
 
 def _coded(leaf, x):
-  module = observations.Coded(leaf)
+  module = coding.Coded(leaf)
   x = jnp.asarray(x)
   variables = parameters.draw(module.init, jax.random.key(0), x)
   return np.asarray(jax.jit(module.apply)(variables, x)), variables
@@ -271,7 +271,7 @@ def test_networks_of_earlier_releases_are_recognised(
 
 
 def _prepared(x, dtype=jnp.float32, has_levels=False):
-  function = jax.jit(observations.to_features, static_argnums=(1, 2))
+  function = jax.jit(coding.to_features, static_argnums=(1, 2))
   features = function(x, dtype, has_levels)
   assert features.dtype == dtype
   return np.asarray(features)
