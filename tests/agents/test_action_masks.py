@@ -81,10 +81,10 @@ def _ppo(values, others, baseline, steps, reference=False):
   if reference:
     args = values[:-1], np.float64(baseline[:-1]), np.float64(baseline), steps
     return ppo_reference.ppo(config, ppo_reference.categorical, *args).loss
-  made = transitions.from_steps(steps, discount=config.discount)
-  advantage = ppo_loss.advantages(made, baseline, config.lambda_)
+  trajectory = transitions.from_steps(steps, discount=config.discount)
+  advantage = ppo_loss.advantages(trajectory, baseline, config.lambda_)
   samples = ppo_loss.Samples(
-    weight=made.valid / jnp.mean(made.valid),
+    weight=trajectory.valid / jnp.mean(trajectory.valid),
     action=action[:-1],
     log_prob=log_prob[:-1],
     value=baseline[:-1],
@@ -152,10 +152,10 @@ def test_a_loss_is_that_without_illegal_actions(name):
   function = _LOSSES[name]
   values, others, baseline, steps, index = _problem()
   action = steps.agent_output.action
-  taken = np.take_along_axis(index, action[..., None], -1)[..., 0]
+  chosen = np.take_along_axis(index, action[..., None], -1)[..., 0]
   legal = np.zeros(values.shape, bool)
   np.put_along_axis(legal, index, True, -1)
-  whole, less = _with_action(steps, taken), _with_action(steps, action)
+  whole, less = _with_action(steps, chosen), _with_action(steps, action)
 
   def loss(values, others, steps, legal=None):
     values, others = (action_masks.apply(x, legal) for x in (values, others))

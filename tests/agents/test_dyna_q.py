@@ -217,14 +217,14 @@ def test_losses_equal_numpy(changes, masked):
   starts = loss_lib.draw_starts(
     jax.random.split(_KEY)[0], jnp.asarray(sizes), valid, count
   )
-  made = reference.rollouts(
+  imagined = reference.rollouts(
     params, steps.observation[0][starts], planning.rollout_length
   )
   # Some, not all, end early.
-  assert count < len(made) < planning.rollout_length * count
+  assert count < len(imagined) < planning.rollout_length * count
   # Some choices are illegal, not all.
-  assert not masked or 0 < np.mean([x.after[2:] for x in made]) < 1
-  errors = reference.td_errors(config.loss, params['q'], target['q'], made)
+  assert not masked or 0 < np.mean([x.after[2:] for x in imagined]) < 1
+  errors = reference.td_errors(config.loss, params['q'], target['q'], imagined)
   model_loss, expected = _model_loss(params['model'], batch)
   real_steps = jax.tree.map(lambda x: x[: planning.rollout_length + 1], steps)
   expected |= {
@@ -234,8 +234,8 @@ def test_losses_equal_numpy(changes, masked):
     'q_loss': r2d2_reference.loss(config.loss, real, batch.weight, 1),
     'imagined_q_loss': reference.loss(config.loss, errors, width),
     'imagined_td_error': np.abs(errors).mean(),
-    'imagined_reward': np.mean([x.reward for x in made]),
-    'imagined_share': len(made) / (len(made) + width),
+    'imagined_reward': np.mean([x.reward for x in imagined]),
+    'imagined_share': len(imagined) / (len(imagined) + width),
   }
   metrics = {name: output.metrics[name] for name in expected}
   chex.assert_trees_all_close(metrics, expected, rtol=1e-3)
@@ -262,10 +262,12 @@ def test_rollout_ends_where_termination_is_predicted():
 
   starts = np.array([[1.0], [0.0], [-20.0], [-3.0]], np.float32)
   valid = np.array([True, True, True, False])
-  made = jax.jit(
+  imagined = jax.jit(
     lambda: loss_lib.imagine(predict, policy, starts, valid, _KEY, 3)
   )()
-  by_time = jax.tree.map(lambda x: np.asarray(x).reshape((2, 3, 4, -1)), made)
+  by_time = jax.tree.map(
+    lambda x: np.asarray(x).reshape((2, 3, 4, -1)), imagined
+  )
   np.testing.assert_array_equal(
     by_time.observation[..., 0],
     [

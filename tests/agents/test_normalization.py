@@ -47,13 +47,13 @@ def test_equals_the_moments_of_all_numbers(num_devices, offset):
   # A batch, and a device's share, without any.
   counts[1][:] = False
   counts[2][:, :2] = False
-  found = _merge_all(num_devices, batches, counts)
-  for leaf in found:
+  actual = _merge_all(num_devices, batches, counts)
+  for leaf in actual:
     assert (leaf == leaf[:1]).all(), 'devices differ'
   every = np.concatenate([
     np.float64(x)[valid] for x, valid in zip(batches, counts, strict=True)
   ])
-  num, mean, var = (x[0] for x in found)
+  num, mean, var = (x[0] for x in actual)
   assert num == len(every)
   np.testing.assert_allclose(mean, every.mean(0), rtol=1e-5, atol=1e-5)
   np.testing.assert_allclose(var, every.var(0), rtol=1e-4)
@@ -61,8 +61,8 @@ def test_equals_the_moments_of_all_numbers(num_devices, offset):
 
 def test_without_numbers_nothing_changes():
   none = np.zeros((2, 1), bool)
-  found = _merge_all(1, [np.full((2, 1, 3), np.nan, np.float32)], [none])
-  for a, b in zip(found, lib.initial((3,)), strict=True):
+  actual = _merge_all(1, [np.full((2, 1, 3), np.nan, np.float32)], [none])
+  for a, b in zip(actual, lib.initial((3,)), strict=True):
     np.testing.assert_array_equal(a[0], b)
 
 
@@ -79,13 +79,13 @@ def test_normalizes_floating_leaves_only_and_clips():
   )
   image = np.full((3, 1, 2, 2, 1), 7, np.uint8)
   speed = np.array([[[5.0, 2.0]], [[-99.0, 2.1]], [[1.0, 1.9]]], np.float32)
-  found = lib.normalize_observation(
+  actual = lib.normalize_observation(
     statistics, {'image': image, 'speed': speed}, 5.0
   )
-  np.testing.assert_array_equal(found['image'], image)
+  np.testing.assert_array_equal(actual['image'], image)
   # The second number has never varied.
   expected = [[[2.0, 0.0]], [[-5.0, 5.0]], [[0.0, -5.0]]]
-  np.testing.assert_allclose(found['speed'], expected, atol=1e-6)
+  np.testing.assert_allclose(actual['speed'], expected, atol=1e-6)
 
 
 def test_counts_each_observation_once_and_those_of_new_episodes():

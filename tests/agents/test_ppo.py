@@ -130,9 +130,9 @@ def test_equals_the_papers_sums(kind, changes):
   )
 
   def loss(outputs, steps):
-    made = transitions.from_steps(steps, discount=config.discount)
-    advantage = loss_lib.advantages(made, old_values, config.lambda_)
-    weight = made.valid / jnp.mean(made.valid)
+    trajectory = transitions.from_steps(steps, discount=config.discount)
+    advantage = loss_lib.advantages(trajectory, old_values, config.lambda_)
+    weight = trajectory.valid / jnp.mean(trajectory.valid)
     scaled = advantage
     if config.normalize_advantages != 'no':
       scaled = loss_lib.normalized(advantage, weight)
@@ -145,13 +145,13 @@ def test_equals_the_papers_sums(kind, changes):
     )
     return value, advantage, target, metrics
 
-  *found, metrics = jax.tree.map(
+  *actual, metrics = jax.tree.map(
     lambda x: x[0],
     jax.vmap(loss, axis_name=base.AXIS)(
       *jax.tree.map(lambda x: x[None], (outputs, steps))
     ),
   )
-  for a, b in zip(found, expected, strict=True):
+  for a, b in zip(actual, expected, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
   valid = steps.step_type[1:] != types.StepType.FIRST
   assert not valid.all()
@@ -184,7 +184,7 @@ def test_first_step_on_fresh_data_is_the_policy_gradient(changes):
 
   def gradients(state):
     _, data, _ = ppo.prepare(state, state.returns, steps, core.network)
-    (_, metrics), found = jax.value_and_grad(ppo.loss, has_aux=True)(
+    (_, metrics), actual = jax.value_and_grad(ppo.loss, has_aux=True)(
       state.params, data
     )
 
@@ -204,9 +204,9 @@ def test_first_step_on_fresh_data_is_the_policy_gradient(changes):
       valid = steps.step_type[1:] != types.StepType.FIRST
       return -jnp.sum(valid * advantage * log_prob) / jnp.sum(valid)
 
-    return metrics, found, jax.grad(objective)(state.params)
+    return metrics, actual, jax.grad(objective)(state.params)
 
-  metrics, found, expected = jax.tree.map(
+  metrics, actual, expected = jax.tree.map(
     lambda x: x[0],
     jax.jit(jax.vmap(gradients, axis_name=base.AXIS))(
       jax.tree.map(lambda x: x[None], state)
@@ -214,8 +214,8 @@ def test_first_step_on_fresh_data_is_the_policy_gradient(changes):
   )
   np.testing.assert_allclose(metrics['rho'], 1.0, atol=1e-5)
   np.testing.assert_allclose(metrics['kl'], 0.0, atol=1e-6)
-  chex.assert_trees_all_close(found, expected, rtol=1e-4, atol=1e-5)
-  assert max(np.abs(x).max() for x in jax.tree.leaves(found)) > 1e-2
+  chex.assert_trees_all_close(actual, expected, rtol=1e-4, atol=1e-5)
+  assert max(np.abs(x).max() for x in jax.tree.leaves(actual)) > 1e-2
 
 
 def test_minibatches_on_several_devices_stay_in_step():

@@ -99,15 +99,15 @@ class PureFunctionTest(parameterized.TestCase):
   )
   def test_targets_of_two_episodes(self, lambda_, truncated, terminated):
     # MID, MID, LAST, FIRST, MID.
-    made = transitions.Transitions(
+    trajectory = transitions.Transitions(
       valid=np.array([[1, 1], [1, 1], [0, 0], [1, 1]], bool),
       reward=np.array([[1, 1], [1, 1], [0, 0], [7, 7]], np.float32),
       discount=np.array([[0.5, 0.5], [0.5, 0], [0, 0], [0.5] * 2], np.float32),
     )
     value = np.array([[4, 4], [8, 8], [20, 20], [30, 30]], np.float32)
-    found = self.variant(loss_lib.lambda_returns)(made, value, lambda_)
+    actual = self.variant(loss_lib.lambda_returns)(trajectory, value, lambda_)
     expected = np.array([truncated, terminated]).T
-    np.testing.assert_allclose(found[np.array([0, 1, 3])], expected)
+    np.testing.assert_allclose(actual[np.array([0, 1, 3])], expected)
 
 
 def _batch(agent):

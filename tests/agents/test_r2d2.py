@@ -63,7 +63,7 @@ class PureFunctionTest(parameterized.TestCase):
   def test_returns_by_hand(self):
     # The first continues; at step 2 the second is truncated and the third
     # terminated; both restart at step 3.
-    made = transitions.Transitions(
+    trajectory = transitions.Transitions(
       valid=np.array([[1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 1]], bool),
       reward=np.array([[1, 1, 1], [2, 2, 2], [4, 0, 0], [8, 8, 8]], np.float32),
       discount=np.array(
@@ -72,8 +72,8 @@ class PureFunctionTest(parameterized.TestCase):
     )
     value = np.array([[10] * 3, [20] * 3, [40] * 3, [80] * 3], np.float32)
     n_step_returns = functools.partial(loss_lib.n_step_returns, n=3)
-    returns = self.variant(n_step_returns)(made, value)
-    chex.assert_shape(returns, made.reward.shape)
+    returns = self.variant(n_step_returns)(trajectory, value)
+    chex.assert_shape(returns, trajectory.reward.shape)
     expected = np.array([
       # r1 + r2/2 + r3/4 + v3/8, cut off at the ends of episodes.
       [1 + 1 + 1 + 5, 1 + 1 + 5, 1 + 1],
@@ -83,7 +83,7 @@ class PureFunctionTest(parameterized.TestCase):
       [8 + 40, 8 + 40, 8 + 40],
     ])
     np.testing.assert_allclose(
-      np.asarray(returns)[made.valid], expected[made.valid]
+      np.asarray(returns)[trajectory.valid], expected[trajectory.valid]
     )
 
 

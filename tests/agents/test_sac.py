@@ -117,11 +117,11 @@ def test_losses_and_gradients_equal_numpy(length, changes):
     np.testing.assert_allclose(metrics[metric], expected[name], rtol=1e-5)
   rng = np.random.default_rng(1)
   for name in params._fields:
-    own = getattr(params, name)
+    part = getattr(params, name)
     for _ in range(3):
-      direction = jax.tree.map(lambda x: rng.normal(size=x.shape), own)
+      direction = jax.tree.map(lambda x: rng.normal(size=x.shape), part)
       ends = [
-        jax.tree.map(lambda x, d, h=h: x + h * d, own, direction)
+        jax.tree.map(lambda x, d, h=h: x + h * d, part, direction)
         for h in (1e-7, -1e-7)
       ]
       above, below = (
@@ -151,9 +151,11 @@ def test_several_updates_in_a_call_are_those_of_several_calls():
   parts = [base.select_unrolls(whole, slice(i, None, 3)) for i in range(3)]
   expected = _updated(_config(), parts)
   config = _config(updates_per_call=3, batch_size=3 * _BATCH)
-  found = _updated(config, [whole])
-  chex.assert_trees_all_close(found.agent, expected.agent, rtol=1e-5, atol=1e-6)
-  assert found.agent.step == found.step == 3
+  actual = _updated(config, [whole])
+  chex.assert_trees_all_close(
+    actual.agent, expected.agent, rtol=1e-5, atol=1e-6
+  )
+  assert actual.agent.step == actual.step == 3
 
 
 def test_steps_of_each_part_and_the_targets():

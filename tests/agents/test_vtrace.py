@@ -75,13 +75,15 @@ def test_equals_the_papers_sums(changes):
   expected = vtrace_reference.vtrace(config, *outputs, steps, 0.02)
   (loss, _), _ = _gradient(config, outputs, steps)
   np.testing.assert_allclose(loss, expected.loss, rtol=1e-5, atol=1e-5)
-  made = transitions.from_steps(
+  trajectory = transitions.from_steps(
     steps,
     discount=config.discount,
     reward_clip=config.reward_clip,
     reward_scale=config.reward_scale,
   )
-  targets = _targets(config, made, np.float32(expected.rho), outputs.baseline)
+  targets = _targets(
+    config, trajectory, np.float32(expected.rho), outputs.baseline
+  )
   chex.assert_trees_all_close(
     tuple(targets), expected[1:3], rtol=1e-5, atol=1e-5
   )
@@ -112,9 +114,9 @@ def test_popart_scales_advantages_and_errors():
     rtol=1e-4,
     atol=1e-7,
   )
-  (found,) = output.returns.error / output.returns.weight
+  (actual,) = output.returns.error / output.returns.weight
   np.testing.assert_allclose(
-    found, expected.value[valid].mean() - 3.0, rtol=1e-4
+    actual, expected.value[valid].mean() - 3.0, rtol=1e-4
   )
 
 
@@ -135,13 +137,15 @@ def test_on_policy_is_a2c(a2c):
     baseline,
   )
   advantage = returns - baseline[:-1]
-  made = transitions.from_steps(
+  trajectory = transitions.from_steps(
     steps, discount=config.discount, reward_scale=scale
   )
-  targets = _targets(config, made, np.ones_like(made.reward), outputs.baseline)
-  for found, expected in zip(targets, (returns, advantage), strict=True):
+  targets = _targets(
+    config, trajectory, np.ones_like(trajectory.reward), outputs.baseline
+  )
+  for actual, expected in zip(targets, (returns, advantage), strict=True):
     np.testing.assert_allclose(
-      found[valid], expected[valid], rtol=1e-5, atol=1e-5
+      actual[valid], expected[valid], rtol=1e-5, atol=1e-5
     )
   # A2C's loss, of the mean over steps; invalid transitions count as steps.
   log_pi = vtrace_reference.log_softmax(outputs.policy)[:-1]
@@ -161,15 +165,15 @@ class PureFunctionTest(parameterized.TestCase):
   @chex.all_variants()
   def test_truncation_bootstraps_and_termination_does_not(self):
     # Two environments, MID, LAST, FIRST, MID; the first is truncated.
-    made = transitions.Transitions(
+    trajectory = transitions.Transitions(
       valid=np.array([[1, 1], [0, 0], [1, 1]], bool),
       reward=np.array([[1, 1], [0, 0], [7, 7]], np.float32),
       discount=np.array([[0.5, 0], [0.0, 0.0], [0.5, 0.5]], np.float32),
     )
     baseline = np.array([[3, 3], [8, 8], [20, 20], [30, 30]], np.float32)
     targets = functools.partial(loss_lib.vtrace_targets, _loss_config())
-    output = self.variant(targets)(made, np.ones((3, 2), 'f'), baseline)
-    chex.assert_shape(list(output), made.reward.shape)
+    output = self.variant(targets)(trajectory, np.ones((3, 2), 'f'), baseline)
+    chex.assert_shape(list(output), trajectory.reward.shape)
     np.testing.assert_allclose(output.value, [[5, 1], [8, 8], [22, 22]])
     np.testing.assert_allclose(output.advantage, [[2, -2], [0, 0], [2, 2]])
 

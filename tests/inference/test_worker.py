@@ -267,6 +267,6 @@ def test_half_built_unrolls_of_who_went_away_are_dropped(
   bench = worker_bench.Bench(stream, 2)
   bench.run()
   ids = bench.global_env_id
-  found = sorted(bench.unrolls())
-  assert [start for env_id, start in found if env_id == ids[0]] == [0, 4, 8]
-  assert [start for env_id, start in found if env_id == ids[1]] == starts
+  actual = sorted(bench.unrolls())
+  assert [start for env_id, start in actual if env_id == ids[0]] == [0, 4, 8]
+  assert [start for env_id, start in actual if env_id == ids[1]] == starts

@@ -35,14 +35,14 @@ def test_stacks_any_split_of_a_sequence(num_frames, channels, cuts):
   first = rng.random((11, 5)) < 0.2
   first[4, 1] = first[5, 1] = True
   expected = _reference(frames, first, num_frames)
-  kept = np.zeros((5, 3, 2, channels * (num_frames - 1)), np.uint8)
+  state = np.zeros((5, 3, 2, channels * (num_frames - 1)), np.uint8)
   stacks = []
   for x, f in zip(np.split(frames, cuts), np.split(first, cuts), strict=True):
-    stacked, kept = _stack(x, f, kept)
+    stacked, state = _stack(x, f, state)
     stacks.append(stacked)
-  assert kept.dtype == jnp.uint8
+  assert state.dtype == jnp.uint8
   np.testing.assert_array_equal(np.concatenate(stacks), expected)
-  np.testing.assert_array_equal(kept, expected[-1, ..., channels:])
+  np.testing.assert_array_equal(state, expected[-1, ..., channels:])
 
 
 def _setup(dtype=jnp.float32):

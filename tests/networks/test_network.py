@@ -126,11 +126,11 @@ def test_images_in_chunks_give_the_same_features_and_gradient(chunk):
     features, _ = net.apply(variables, *whole[2:])
     return jnp.sum(jnp.square(features)), features
 
-  found = [
+  actual = [
     jax.jit(jax.grad(functools.partial(loss, net), has_aux=True))(whole[1])
     for net in (whole[0], chunked[0])
   ]
-  chex.assert_trees_all_close(*found, rtol=1e-4, atol=1e-5)
+  chex.assert_trees_all_close(*actual, rtol=1e-4, atol=1e-5)
 
 
 def test_frames_in_blocks_equal_images_stacked_by_hand():
