@@ -93,8 +93,8 @@ class _Batch:
     after = after._replace(observation=self._cast(after.observation))
     # Those that wait for a reset do not move.
     is_over = state.is_over
-    kept = (state.states, state.observation)
-    states, observation = _where(is_over, kept, after[:2])
+    before = (state.states, state.observation)
+    states, observation = _where(is_over, before, after[:2])
     count = min(n, max(1, round(n * self.reset_share)))
     rows = _rows_to_reset(is_over, state.turn, count)
     states, observation = jax.tree.map(

@@ -14,7 +14,7 @@ from seedrl_jax.agents import (
   minibatches,
   normalization,
   optimizers,
-  popart_config,
+  reward_config,
 )
 from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.ppo import loss as loss_lib
@@ -83,7 +83,7 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
     distribution,
     network.separate_baseline,
     network.free_deviation,
-    popart_config.is_used(config),
+    reward_config.uses_popart(config),
   )
   ppo = PPO(config, env_spec, distribution, module)
   return base.Agent(

@@ -289,9 +289,9 @@ class Learner:
       jax.lax.stop_gradient(params.policy), later, next_key
     )
     fixed = jax.lax.stop_gradient(params.critics)
-    taken = self._to_unit(steps.agent_output.action[:-1])
+    past_action = self._to_unit(steps.agent_output.action[:-1])
     values = loss_lib.Values(
-      q=self._values(params.critics, now, taken),
+      q=self._values(params.critics, now, past_action),
       policy_q=self._values(fixed, now, action),
       log_prob=log_prob,
       next_q=self._values(target_critics, later, next_action),
