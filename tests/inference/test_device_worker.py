@@ -26,7 +26,7 @@ from seedrl_jax.inference import (
   unroll_program,
 )
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay import blocks, device
+from seedrl_jax.replay import blocks, device, table_configs
 from tests.device_envs import toys
 from tests.inference import assembly
 
@@ -160,9 +160,9 @@ class _Case:
 
   def worker(self) -> tuple[device_worker.DeviceWorker, list]:
     recorder, inserted = self.make_assembler()
-    pool = device.DeviceStore(_queue(), self.unroll_spec, _WIDTH, 1).table(
-      'unrolls'
-    )
+    queue = table_configs.QueueConfig('unrolls', 100)
+    store = device.DeviceStore(queue, self.unroll_spec, _WIDTH, 1)
+    pool = store.table('unrolls')
 
     class Writer:
       def allocate(self) -> replay.Block:
@@ -197,12 +197,6 @@ class _Case:
       None if self.is_queue else recorder,
     )
     return worker, inserted
-
-
-def _queue():
-  from seedrl_jax.replay import table_configs
-
-  return table_configs.QueueConfig('unrolls', 100)
 
 
 @pytest.mark.parametrize('name', _MAKES)
