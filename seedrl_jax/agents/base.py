@@ -229,8 +229,15 @@ def load_agent(config: types.Config, env_spec: types.EnvSpec) -> Agent:
     ValueError: if there is no such module, or if it cannot act in the
       environment; names the flag.
   """
-  _check_actions(config.agent, env_spec)
-  return _find(config.agent, 'agent').make_agent(config, env_spec)
+  check_first_action(env_spec)
+  kind, name = env_spec.action.kind, config.agent
+  if kind not in getattr(_find(name, 'keys'), 'ACTIONS', (kind,)):
+    able = [x for x in _built_in() if kind in _find(x, 'keys').ACTIONS]
+    raise ValueError(
+      f'--config.agent={name}: the actions of {env_spec.env_id} are '
+      f'{kind.replace("_", "-")}; take {" or ".join(able)}.'
+    )
+  return _find(name, 'agent').make_agent(config, env_spec)
 
 
 def check_first_action(env_spec: types.EnvSpec) -> None:
@@ -242,19 +249,6 @@ def check_first_action(env_spec: types.EnvSpec) -> None:
       f'--config.env: the actions of {env_spec.env_id} begin at '
       f'{action.minimum}, not at 0; wrap it.'
     )
-
-
-def _check_actions(name: str, env_spec: types.EnvSpec) -> None:
-  check_first_action(env_spec)
-  action = env_spec.action
-  kinds = getattr(_find(name, 'keys'), 'ACTIONS', (action.kind,))
-  if action.kind in kinds:
-    return
-  able = [x for x in _built_in() if action.kind in _find(x, 'keys').ACTIONS]
-  raise ValueError(
-    f'--config.agent={name}: the actions of {env_spec.env_id} are '
-    f'{action.kind.replace("_", "-")}; take {" or ".join(able)}.'
-  )
 
 
 def check_fixed(

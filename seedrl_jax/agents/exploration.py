@@ -1,17 +1,16 @@
 """Epsilon-greedy exploration, with Ape-X's ladder or DQN's schedule."""
 
-from collections.abc import Callable
+import functools
 from typing import NamedTuple
 
 import chex
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, transitions
-from seedrl_jax.networks import action_masks, health
+from seedrl_jax.networks import action_masks
 
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
 
@@ -23,21 +22,9 @@ class ActingParams(NamedTuple):
   epsilon: types.Nest  # float32, of training environments; () if no schedule
 
 
-def make_act(
-  module: nn.Module, choose: Callable[..., base.AgentOutput]
-) -> base.ActFn:
-  """Returns an `ActFn` of `ActingParams`.
-
-  `choose` gets (`ActingParams`, key, values `[B, A]`, env_id).
-  """
-  return base.make_act(module, choose, lambda params: params.network)
-
-
-def make_measure(module: nn.Module) -> health.MeasureFn:
-  """Returns `Agent.measure` for `ActingParams`."""
-  return lambda params, inputs, core: health.measure(
-    module, params.network, inputs, core
-  )
+def network_params(params: ActingParams) -> base.Params:
+  """Returns the network's part of the acting parameters."""
+  return params.network
 
 
 def ladder(
@@ -106,10 +93,7 @@ def q_metrics(
     target, error: `[T, B]`, of the taken actions; `error` is target - value.
     valid: bool `[T, B]`.
   """
-
-  def mean(x: jax.Array) -> jax.Array:
-    return transitions.mean_of_valid(x, valid)
-
+  mean = functools.partial(transitions.mean_of_valid, valid=valid)
   return {
     'td_error': mean(jnp.abs(error)),
     # Of the actions taken, and of the best.

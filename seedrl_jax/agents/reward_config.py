@@ -1,7 +1,8 @@
-"""The configuration keys of rewards in the loss, which agents share."""
+"""The configuration keys of the scale of rewards, which agents share."""
 
+from seedrl_jax import types
 from seedrl_jax.runtime.keys import Key, Table
-from seedrl_jax.runtime.settings import number
+from seedrl_jax.runtime.settings import FLAG, number
 
 KEYS: Table = {
   'loss.reward_clip': Key(
@@ -14,3 +15,33 @@ KEYS: Table = {
     'units; reports are in the units of the environment.',
   ),
 }
+# Of agents with a value head.
+POPART_KEYS: Table = {
+  'network.popart': Key(
+    False,
+    FLAG,
+    'Normalises the targets of the value head by the mean and deviation of '
+    'returns (PopArt, arXiv 1809.04474), for rewards of any scale.',
+  ),
+}
+# Keys that change the scale of rewards, too.
+_OTHER_SCALES = ['env.reward_clip', 'loss.reward_clip', 'normalization.rewards']
+
+
+def uses_popart(config: types.Config) -> bool:
+  """Returns whether a run takes PopArt, which runs of earlier releases lack.
+
+  Raises:
+    ValueError: if another key normalises or clips rewards.
+  """
+  if not config.network.get('popart', False):
+    return False
+  for key in _OTHER_SCALES:
+    section, _, name = key.partition('.')
+    value = config.get(section, {}).get(name, False)
+    if value:
+      raise ValueError(
+        f'--config.network.popart=True: --config.{key}={value} changes the '
+        f'scale of rewards, which PopArt learns; give {type(value)(0)}.'
+      )
+  return True

@@ -80,9 +80,8 @@ class _Batch:
     key, reset_key = jax.random.split(key)
     states, observation = self._reset(reset_key, n)
     state = _State(key, states, observation, jnp.zeros(n, bool), jnp.int32(0))
-    first = jnp.full(n, types.StepType.FIRST, jnp.uint8)
-    zeros = jnp.zeros(n, jnp.float32)
-    return state, _output(observation, zeros, zeros + 1, first)
+    no = jnp.zeros(n, bool)
+    return state, make_output(observation, jnp.zeros(n), ~no, no, no)
 
   def step_all(
     self, state: _State, action: jax.Array
@@ -94,8 +93,8 @@ class _Batch:
     after = after._replace(observation=self._cast(after.observation))
     # Those that wait for a reset do not move.
     is_over = state.is_over
-    kept = (state.states, state.observation)
-    states, observation = _where(is_over, kept, after[:2])
+    before = (state.states, state.observation)
+    states, observation = _where(is_over, before, after[:2])
     count = min(n, max(1, round(n * self.reset_share)))
     rows = _rows_to_reset(is_over, state.turn, count)
     states, observation = jax.tree.map(
@@ -105,7 +104,9 @@ class _Batch:
     )
     waits = is_over.at[rows].set(False, mode='drop')
     ends = ~is_over & (after.terminated | after.truncated)
-    output = _output_after(is_over, ends, after, observation)
+    output = make_output(
+      observation, after.reward, is_over, ends, after.terminated
+    )
     turn = (state.turn + count) % n
     return _State(key, states, observation, waits | ends, turn), output
 
@@ -122,6 +123,33 @@ class _Batch:
     )
 
 
+def make_output(
+  observation: types.Nest,
+  reward: jax.Array,
+  is_over: jax.Array,
+  ends: jax.Array,
+  terminated: jax.Array,
+) -> types.EnvOutput:
+  """Returns the output of environments after a step, all `[N]`.
+
+  Args:
+    observation, reward: of the step.
+    is_over: bool, whether the episode was over; then the output is FIRST.
+    ends: bool, whether the step ends the episode.
+    terminated: bool, whether the episode then terminates.
+  """
+  kind = jnp.where(ends, types.StepType.LAST, types.StepType.MID)
+  step_type = jnp.where(is_over, types.StepType.FIRST, kind)
+  discount = jnp.where(~is_over & terminated, 0.0, 1.0)
+  return types.EnvOutput(
+    observation,
+    jnp.where(is_over, 0.0, reward).astype(jnp.float32),
+    discount.astype(jnp.float32),
+    step_type.astype(jnp.uint8),
+    jnp.arange(len(reward), dtype=jnp.int32),
+  )
+
+
 def _rows_to_reset(
   is_over: jax.Array, turn: jax.Array, count: int
 ) -> jax.Array:
@@ -132,32 +160,6 @@ def _rows_to_reset(
   n = len(is_over)
   (ahead,) = jnp.nonzero(jnp.roll(is_over, -turn), size=count, fill_value=n)
   return jnp.where(ahead < n, (ahead + turn) % n, n)
-
-
-def _output_after(
-  is_over: jax.Array,
-  ends: jax.Array,
-  after: Transition,
-  observation: types.Nest,
-) -> types.EnvOutput:
-  """Returns the output of a step; of environments that were over, FIRST."""
-  kind = jnp.where(ends, types.StepType.LAST, types.StepType.MID)
-  return _output(
-    observation,
-    jnp.where(is_over, 0.0, after.reward).astype(jnp.float32),
-    jnp.where(~is_over & after.terminated, 0.0, 1.0).astype(jnp.float32),
-    jnp.where(is_over, types.StepType.FIRST, kind).astype(jnp.uint8),
-  )
-
-
-def _output(
-  observation: types.Nest,
-  reward: jax.Array,
-  discount: jax.Array,
-  step_type: jax.Array,
-) -> types.EnvOutput:
-  env_id = jnp.arange(len(reward), dtype=jnp.int32)
-  return types.EnvOutput(observation, reward, discount, step_type, env_id)
 
 
 def _where(which: jax.Array, x: types.Nest, y: types.Nest) -> types.Nest:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from seedrl_jax import types
+from seedrl_jax.device_envs import batching
 from seedrl_jax.envs import envpool_stream
 
 
@@ -40,17 +41,10 @@ def load(config: types.Config) -> types.DeviceEnv:
     handle, (observation, reward, terminated, truncated, _) = recv(handle)
     # The time limit truncates, also where the episode terminates in that step.
     ends = (terminated | truncated) & ~is_over
-    kind = jnp.where(ends, types.StepType.LAST, types.StepType.MID)
-    output = types.EnvOutput(
-      observation=observation.astype(spec.observation.dtype).reshape(
-        n, *spec.observation.shape
-      ),
-      reward=jnp.where(is_over, 0.0, reward).astype(jnp.float32),
-      discount=jnp.where(ends & ~truncated, 0.0, 1.0).astype(jnp.float32),
-      step_type=jnp.where(is_over, types.StepType.FIRST, kind).astype(
-        jnp.uint8
-      ),
-      env_id=jnp.arange(n, dtype=jnp.int32),
+    shape = (n, *spec.observation.shape)
+    observation = observation.astype(spec.observation.dtype).reshape(shape)
+    output = batching.make_output(
+      observation, reward, is_over, ends, terminated & ~truncated
     )
     return (handle, ends), output
 

@@ -38,12 +38,12 @@ def _load(
       f'{flag}: {suite} has no such environment; the nearest are {near}.'
     )
   options: dict[str, Any] = json.loads(options_json)
-  known = module.defaults(name)
+  defaults = module.defaults(name)
   for option in options:
-    if option not in known:
+    if option not in defaults:
       raise ValueError(
         f'--config.env.options.{option}: {env_id} has no such option; it has '
-        f'{", ".join(sorted(known))}.'
+        f'{", ".join(sorted(defaults))}.'
       )
   return _drop(module.make(name, flag, options), dropped)
 

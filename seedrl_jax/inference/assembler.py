@@ -115,23 +115,6 @@ class WaitClock:
     self._clock = self.seconds, None
 
 
-class Inserter:
-  """Inserts blocks with their priorities, and measures how long it takes."""
-
-  def __init__(self, writer: BlockWriter, priorities: Priorities | None):
-    self.writer = writer
-    self.clock = WaitClock()
-    self._priorities = priorities
-
-  def insert(self, block: replay.Block) -> None:
-    """Waits while the writer does."""
-    priorities = None
-    if self._priorities is not None:
-      priorities = self._priorities(block.unroll)
-    with self.clock:
-      self.writer.insert(block, priorities)
-
-
 class InitialCores:
   """Core states before the first steps of unrolls that are not full yet.
 
@@ -179,24 +162,21 @@ class UnrollAssembler:
     priorities: Priorities | None = None,
     burn_in: int | None = None,
   ):
-    """Starts without unrolls; raises ValueError if `overlap` is not in 1..T.
+    """Starts without unrolls.
 
     Args:
       writer: lends and receives blocks of W = `block_width` columns.
       global_env_id: int `[N]`, run-wide ids of the training environments.
       num_transitions: T; an unroll has T + 1 steps.
-      overlap: steps that consecutive unrolls of an environment share.
+      overlap: steps that consecutive unrolls of an environment share, 1 to T.
       priorities: of new blocks; None if all unrolls are worth the same.
       burn_in: transitions of an unroll before those that train. An unroll whose
         trained transitions all lead to FIRST is dropped; None: never.
     """
-    if not 1 <= overlap <= num_transitions:
-      raise ValueError(
-        f'Unrolls of {num_transitions} + 1 steps cannot overlap by {overlap}; '
-        'raise --config.unroll_length.'
-      )
     self.num_envs = num_envs = len(global_env_id)
-    self._inserter = Inserter(writer, priorities)
+    self._writer = writer
+    self._clock = WaitClock()
+    self._priorities = priorities
     self._global_env_id = np.asarray(global_env_id, np.int32)
     self._length = num_transitions
     self._overlap = overlap
@@ -217,7 +197,7 @@ class UnrollAssembler:
   @property
   def waited(self) -> float:
     """Seconds that the store took for inserts (back pressure); thread-safe."""
-    return self._inserter.clock.seconds
+    return self._clock.seconds
 
   def record(
     self, group: EnvGroup, leaves: list[Any], take_core: TakeCore
@@ -322,7 +302,7 @@ class UnrollAssembler:
       block.storage.unroll.env_id[columns] = global_env_id[rows]
 
   def _open(self) -> None:
-    storage = self._inserter.writer.allocate()
+    storage = self._writer.allocate()
     steps = jax.tree.leaves(storage.unroll.steps)
     serial = self._next_serial
     self._next_serial += 1
@@ -356,7 +336,14 @@ class UnrollAssembler:
     for block in full:
       del self._blocks[block.serial]
     for block in full:
-      self._inserter.insert(block.storage)
+      self._insert(block.storage)
+
+  def _insert(self, block: replay.Block) -> None:
+    priorities = None
+    if self._priorities is not None:
+      priorities = self._priorities(block.unroll)
+    with self._clock:
+      self._writer.insert(block, priorities)
 
   def _is_empty(self, block: OpenBlock, columns: np.ndarray) -> np.ndarray:
     """Returns which of a block's columns `[n]` train nothing, bool `[n]`."""

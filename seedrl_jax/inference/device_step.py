@@ -19,10 +19,8 @@ _SERIAL = {'xla_cpu_scheduler_type': 'CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED'}
 def batch_buckets(minimum: int, maximum: int) -> tuple[int, ...]:
   """Returns the batch sizes to compile: powers of two, and the maximum.
 
-  Padding to them at most doubles a batch's work.
+  Padding to them at most doubles a batch's work. The minimum is at least 1.
   """
-  if not 0 < minimum <= maximum:
-    raise ValueError(f'No batch sizes between {minimum} and {maximum}.')
   sizes = {maximum}
   size = 1
   while size < maximum:
@@ -54,13 +52,19 @@ def make_programs(
   platform: str,
 ) -> Programs:
   """Returns the functions for devices of a `platform`; tables are donated."""
+
+  def restore(
+    table: base.Core, packed_header: jax.Array, before: base.Core
+  ) -> base.Core:
+    return _put(table, header.unpack(packed_header).slot, before)
+
   return Programs(
     act=jax.jit(
       functools.partial(_act, agent.act, header, output),
       donate_argnums=(1,),
       compiler_options=_SERIAL if platform == 'cpu' else None,
     ),
-    restore=jax.jit(functools.partial(_restore, header), donate_argnums=(0,)),
+    restore=jax.jit(restore, donate_argnums=(0,)),
     take=jax.jit(lambda core, rows: [x[rows] for x in jax.tree.leaves(core)]),
   )
 
@@ -169,16 +173,6 @@ class DeviceStep:
       for count in batch_buckets(1, size):
         self.take_core(before, np.zeros(count, np.int32))
     self.set_key(key)
-
-
-def _restore(
-  header_packing: specs.Packing,
-  table: base.Core,
-  packed_header: jax.Array,
-  before: base.Core,
-) -> base.Core:
-  """Returns the table with the rows of a batch as they were before."""
-  return _put(table, header_packing.unpack(packed_header).slot, before)
 
 
 def _put(table: base.Core, slot: jax.Array, rows: base.Core) -> base.Core:

@@ -141,12 +141,13 @@ class UnrollProgram:
     output = carry.output
     first = output.step_type == types.StepType.FIRST
     previous = carry.previous_action
+    is_first = first.reshape(-1, *[1] * (previous.ndim - 1))
     step = types.Steps(
       observation=output.observation,
       reward=output.reward,
       discount=output.discount,
       step_type=output.step_type,
-      previous_action=jnp.where(_as_column(first, previous), 0, previous),
+      previous_action=jnp.where(is_first, 0, previous),
       agent_output=(),
       parameter_version=jnp.broadcast_to(version, first.shape),
     )
@@ -215,8 +216,3 @@ class UnrollProgram:
       env_id=jnp.array(self.env_id[part])[None],
     )
     return types.Batch(unroll, jnp.ones((1, self.block_width), jnp.float32))
-
-
-def _as_column(which: jax.Array, x: jax.Array) -> jax.Array:
-  """Returns bool `[N]` with as many axes as `x`, `[N, ...]`."""
-  return which.reshape(-1, *[1] * (x.ndim - 1))

@@ -250,8 +250,10 @@ class Hybrid:
     rows = [x.is_logit[: x.num_params - x.num_deviations] for x in self.parts]
     return np.concatenate([*rows, np.zeros(self.num_deviations, bool)])
 
-  def _params(self, params: jax.Array) -> list[jax.Array]:
-    """Returns the parameters of each part."""
+  def _sections(
+    self, params: jax.Array
+  ) -> list[tuple['Distribution', jax.Array]]:
+    """Returns each part with its parameters."""
     sections = []
     start, start_deviation = 0, self.num_params - self.num_deviations
     for part in self.parts:
@@ -259,7 +261,8 @@ class Hybrid:
       stop_deviation = start_deviation + part.num_deviations
       others = params[..., start:stop]
       deviations = params[..., start_deviation:stop_deviation]
-      sections.append(jnp.concatenate([others, deviations], axis=-1))
+      section = jnp.concatenate([others, deviations], axis=-1)
+      sections.append((part, section))
       start, start_deviation = stop, stop_deviation
     return sections
 
@@ -271,13 +274,12 @@ class Hybrid:
 
   def sample(self, key: jax.Array, params: jax.Array) -> jax.Array:
     keys = jax.random.split(key, len(self.parts))
-    sections = zip(self.parts, keys, self._params(params), strict=True)
-    samples = [part.sample(k, x) for part, k, x in sections]
+    pairs = zip(keys, self._sections(params), strict=True)
+    samples = [part.sample(k, x) for k, (part, x) in pairs]
     return self._join(samples, params.shape[:-1])
 
   def mode(self, params: jax.Array) -> jax.Array:
-    sections = zip(self.parts, self._params(params), strict=True)
-    modes = [part.mode(x) for part, x in sections]
+    modes = [part.mode(x) for part, x in self._sections(params)]
     return self._join(modes, params.shape[:-1])
 
   def log_prob(self, params: jax.Array, action: jax.Array) -> jax.Array:
@@ -285,16 +287,15 @@ class Hybrid:
       numbers.reshape((*numbers.shape[:-1], *spec.shape)).astype(spec.dtype)
       for spec, numbers in self.action.split(action)
     ]
-    sections = zip(self.parts, self._params(params), actions, strict=True)
-    return _total(part.log_prob(x, y) for part, x, y in sections)
+    pairs = zip(self._sections(params), actions, strict=True)
+    return _total(part.log_prob(x, y) for (part, x), y in pairs)
 
   def entropy(self, params: jax.Array) -> jax.Array:
-    sections = zip(self.parts, self._params(params), strict=True)
-    return _total(part.entropy(x) for part, x in sections)
+    return _total(part.entropy(x) for part, x in self._sections(params))
 
   def kl(self, p: jax.Array, q: jax.Array) -> jax.Array:
-    sections = zip(self.parts, self._params(p), self._params(q), strict=True)
-    return _total(part.kl(x, y) for part, x, y in sections)
+    pairs = zip(self._sections(p), self._sections(q), strict=True)
+    return _total(part.kl(x, y) for (part, x), (_, y) in pairs)
 
 
 def _total(terms: Iterable[jax.Array]) -> jax.Array:

@@ -4,7 +4,6 @@ Modules `sow` units and values in the collection `health`. Only `measure` makes
 it mutable; elsewhere Flax discards what they sow.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -35,9 +34,16 @@ def _sow(module: nn.Module, name: str, value: jax.Array) -> None:
     module.sow(COLLECTION, name, value)
 
 
-def make_measure(module: nn.Module) -> MeasureFn:
-  """Returns the function that measures `module`; see `measure`."""
-  return functools.partial(measure, module)
+def make_measure(
+  module: nn.Module, network_params: Callable[[Any], Any] = lambda x: x
+) -> MeasureFn:
+  """Returns the function that measures `module`; see `measure`.
+
+  `network_params` picks its parameters from the acting parameters.
+  """
+  return lambda params, inputs, core: measure(
+    module, network_params(params), inputs, core
+  )
 
 
 def measure(

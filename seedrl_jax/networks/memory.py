@@ -12,17 +12,6 @@ import jax
 import jax.numpy as jnp
 
 
-def initial_frames(
-  batch: int, shape: tuple[int, ...], dtype: jnp.dtype, num_frames: int
-) -> jax.Array:
-  """Returns the state before any step, `[B, ..., C * (k - 1)]` zeros.
-
-  `shape` is that of one frame; frames are stacked on its last axis.
-  """
-  *rest, channels = shape
-  return jnp.zeros((batch, *rest, channels * (num_frames - 1)), dtype)
-
-
 def stack_frames(
   frames: jax.Array, first: jax.Array, earlier: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -31,7 +20,8 @@ def stack_frames(
   Args:
     frames: of an unroll.
     first: bool `[T, B]`, whether an episode starts at the step.
-    earlier: the state, `[B, ..., C * (k - 1)]`, oldest frame first.
+    earlier: the state, `[B, ..., C * (k - 1)]`, oldest frame first; zeros
+      before any step.
 
   Returns:
     stacks `[T, B, ..., C * k]`, oldest frame first, and the next state. Frames

@@ -19,6 +19,7 @@ from seedrl_jax import types
 from seedrl_jax.networks import (
   action_masks,
   block_conv,
+  coding,
   distributions,
   health,
   memory,
@@ -39,11 +40,6 @@ class CoreState(NamedTuple):
 
   frames: tuple[jax.Array, ...]
   lstm: types.Nest
-
-
-def without_memory(core: CoreState) -> CoreState:
-  """Returns the state with the recurrent part zeroed; earlier frames stay."""
-  return core._replace(lstm=jax.tree.map(jnp.zeros_like, core.lstm))
 
 
 class Network(nn.Module):
@@ -76,8 +72,9 @@ class Network(nn.Module):
     lstm: types.Nest = ()
     if config.frame_stack > 1:
       specs = [_frame_spec(leaf) for leaf in self.leaves if leaf.shape]
+      history = config.frame_stack - 1
       frames = tuple(
-        memory.initial_frames(batch, x.shape, x.dtype, config.frame_stack)
+        jnp.zeros((batch, *x.shape[:-1], x.shape[-1] * history), x.dtype)
         for x in specs
       )
     if config.lstm_size:
@@ -160,7 +157,7 @@ class Network(nn.Module):
     for i, (x, leaf) in enumerate(zip(arrays, self.leaves, strict=True)):
       x = x.reshape((length * batch, *x.shape[2:]))
       if leaf.is_coded:
-        x = observations.Coded(leaf, dtype, name=f'coded_{i}')(x)
+        x = coding.Coded(leaf, dtype, name=f'coded_{i}')(x)
       # The raw shape selects the torso; a scalar's one-hot code is a vector.
       num_frames = config.frame_stack if leaf.layer else None
       torso = torsos.make_torso(config, leaf.shape, num_frames, f'torso_{i}')
@@ -175,7 +172,7 @@ class Network(nn.Module):
         # Each image has statistics of its own.
         chunk = 0
       prepare = functools.partial(
-        observations.to_features,
+        coding.to_features,
         dtype=dtype,
         has_levels=leaf.has_levels,
         statistics=statistics,

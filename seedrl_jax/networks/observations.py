@@ -1,7 +1,4 @@
-"""How the network lays out and codes each leaf of an observation.
-
-Environments send small dtypes, as uint8, which become features on the device.
-"""
+"""What the network makes of each array of an observation."""
 
 import itertools
 import math
@@ -9,25 +6,24 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.networks import block_conv, pixels, torsos
+from seedrl_jax.networks import block_conv, torsos
 from seedrl_jax.runtime import nest, workdir
 
 # Environments whose small images have categories as bytes: bounds do not tell.
 _GRIDS = re.compile(r'\b(MiniGrid|BabyAI|Sokoban)-')
 # One-hot levels of grids and scalar integers; the last includes all larger
 # values.
-_GRID_LEVELS = 16
-_SCALAR_LEVELS = 64
+GRID_LEVELS = 16
+SCALAR_LEVELS = 64
 # A wider one-hot code becomes a table of learned vectors, if these are fewer
 # numbers.
 _WIDEST_ONE_HOT = 1024
-_VECTOR_SIZE = 64
+VECTOR_SIZE = 64
 _MOST_ROWS = 1 << 20
 
 
@@ -41,7 +37,7 @@ class Leaf(NamedTuple):
     shape: on the device; `[H, W, C]` of an image.
     torso: see `torsos.resolve_torso`.
     layer: the convolution that takes blocks of pixels, or None.
-    has_levels: whether bytes gain a one-hot code of `_GRID_LEVELS`.
+    has_levels: whether bytes gain a one-hot code of `GRID_LEVELS`.
     is_brightness: whether choices are quantities: a picture of many values.
     is_normalized: whether `pixels.Statistics` normalises the pixels.
   """
@@ -64,7 +60,7 @@ class Leaf(NamedTuple):
       return False
     # `to_features` has levels enough for small ones, as in earlier releases.
     first = values[0]
-    return bool(self.shape) or first.start < 0 or first.stop > _SCALAR_LEVELS
+    return bool(self.shape) or first.start < 0 or first.stop > SCALAR_LEVELS
 
   @property
   def becomes_bytes(self) -> bool:
@@ -80,6 +76,22 @@ class Leaf(NamedTuple):
     x = x.transpose(order).reshape((*x.shape[:batch], *self.shape))
     return x.astype(jnp.uint8) if self.becomes_bytes else x
 
+  def arrange_values(self, values: Sequence[int]) -> np.ndarray:
+    """Brings a number per entry of the array to the device, `[..., C]`."""
+    x = np.reshape(values, self.spec.shape).transpose(self.axes)
+    return x.reshape(self.shape or (1,))
+
+  def value_counts(self) -> list[int]:
+    """Returns the number of values of each entry of the last axis."""
+    counts = self.arrange_values([len(x) for x in self.spec.categories or ()])
+    return counts.reshape((-1, counts.shape[-1])).max(axis=0).tolist()
+
+  @property
+  def is_embedded(self) -> bool:
+    """Whether learned vectors, not a one-hot code, stand for values."""
+    counts = self.value_counts()
+    return sum(counts) > max(_WIDEST_ONE_HOT, VECTOR_SIZE * len(counts))
+
   def describe_array(self) -> str:
     """Returns in words what is taken."""
     text = f'{self.name} {self.spec.dtype}{list(self.spec.shape)}'.lstrip()
@@ -90,15 +102,14 @@ class Leaf(NamedTuple):
       if len(self.axes) > 2:
         text += f' (axes {self.axes[0]} and {self.axes[1]})'
     if self.is_brightness:
-      text += f' of up to {max(value_counts(self))} values, taken as numbers'
+      text += f' of up to {max(self.value_counts())} values, taken as numbers'
     if self.has_levels:
-      text += f', {_GRID_LEVELS} one-hot levels per channel'
+      text += f', {GRID_LEVELS} one-hot levels per channel'
     if self.is_coded:
-      counts = value_counts(self)
-      text += f', {sum(counts)} '
-      text += 'learned vectors' if is_embedded(counts) else 'one-hot levels'
+      text += f', {sum(self.value_counts())} '
+      text += 'learned vectors' if self.is_embedded else 'one-hot levels'
     elif not self.shape and self.spec.dtype.kind in 'iu':
-      text += f', {_SCALAR_LEVELS} one-hot levels'
+      text += f', {SCALAR_LEVELS} one-hot levels'
     return text
 
   def describe_torso(self) -> str:
@@ -169,8 +180,8 @@ def make_leaf(
   leaf = Leaf(name, spec, axes, shape, resolved, None, False)
   is_picture = torsos.is_picture(shape)
   if leaf.is_coded and is_picture:
-    counts = value_counts(leaf)
-    is_brightness = sum(counts) > _GRID_LEVELS * len(counts)
+    counts = leaf.value_counts()
+    is_brightness = sum(counts) > GRID_LEVELS * len(counts)
     leaf = leaf._replace(is_brightness=is_brightness)
   if leaf.is_coded or len(shape) != 3:
     return leaf
@@ -250,7 +261,7 @@ def make_leaves(
       f'{env_spec.env_id} observes none; take auto or mlp.'
     )
   for leaf in leaves:
-    if leaf.is_coded and (rows := sum(value_counts(leaf))) > _MOST_ROWS:
+    if leaf.is_coded and (rows := sum(leaf.value_counts())) > _MOST_ROWS:
       raise ValueError(
         f'{leaf.name or "The observation"} of {env_spec.env_id} is a choice '
         f'among {rows} values, too many to learn each; let the environment '
@@ -327,88 +338,3 @@ def _differs_from_earlier(leaf: Leaf, config: types.Config) -> bool:
     or leaf.axes[0] != int(channels_first)
     or leaf.has_levels != had_levels
   )
-
-
-def _arranged(leaf: Leaf, values: Sequence[int]) -> np.ndarray:
-  """Brings a number per entry of an array to the device, `[..., C]`."""
-  x = np.reshape(values, leaf.spec.shape).transpose(leaf.axes)
-  return x.reshape(leaf.shape or (1,))
-
-
-def value_counts(leaf: Leaf) -> list[int]:
-  """Returns the number of values of each entry of a coded leaf's last axis."""
-  counts = _arranged(leaf, [len(x) for x in leaf.spec.categories or ()])
-  return counts.reshape((-1, counts.shape[-1])).max(axis=0).tolist()
-
-
-def is_embedded(counts: Sequence[int]) -> bool:
-  """Returns whether learned vectors, not a one-hot code, stand for values."""
-  return sum(counts) > max(_WIDEST_ONE_HOT, _VECTOR_SIZE * len(counts))
-
-
-class Coded(nn.Module):
-  """Codes numbers by their values: one-hot, or by a table of vectors."""
-
-  leaf: Leaf
-  dtype: jax.typing.DTypeLike = jnp.float32
-
-  @nn.compact
-  def __call__(self, x: jax.Array) -> jax.Array:
-    """Maps integers `[N, ..., k * C]`, k frames, to `[N, ..., F]`.
-
-    The one-hot code of a value out of range is zero, and its vector that of the
-    nearest one.
-    """
-    x = x.reshape((len(x), *(x.shape[1:] or (1,)))).astype(jnp.int32)
-    starts = _arranged(
-      self.leaf, [values.start for values in self.leaf.spec.categories or ()]
-    )
-    frames = x.shape[-1] // starts.shape[-1]
-    index = x - np.tile(starts, frames).astype(np.int32)
-    counts = np.tile(value_counts(self.leaf), frames)
-    first_row = np.cumsum(counts) - counts
-    rows = int(counts.sum())
-    if is_embedded(value_counts(self.leaf)):
-      table = nn.Embed(rows, _VECTOR_SIZE, dtype=self.dtype)
-      vectors = table(jnp.clip(index, 0, counts - 1) + first_row)
-      return vectors.reshape((*index.shape[:-1], -1))
-    entry = np.repeat(np.arange(len(counts)), counts)
-    value = np.arange(rows) - first_row[entry]
-    return (index[..., entry] == value).astype(self.dtype)
-
-
-def to_features(
-  x: jax.Array,
-  dtype: jax.typing.DTypeLike,
-  has_levels: bool = False,
-  statistics: pixels.Moments | None = None,
-) -> jax.Array:
-  """Turns raw numbers `[N, ...]` into floating point features of `dtype`.
-
-  * floats and booleans are cast, not scaled;
-  * uint8 is divided by 255 (images, RAM); if `has_levels`, a one-hot code of
-    each entry is added along the last axis; with `statistics` of pixels, it is
-    normalised by them;
-  * scalar integers (MiniGrid's direction, FrozenLake's cell) become one-hot,
-    plus the scaled number to tell values beyond the code apart;
-  * other integer arrays (Blackjack's hand) are cast, not scaled.
-  """
-  if x.ndim == 1 and jnp.issubdtype(x.dtype, jnp.integer):
-    scaled = x[:, None].astype(dtype) / _SCALAR_LEVELS
-    return jnp.concatenate([_one_hot(x, _SCALAR_LEVELS, dtype), scaled], -1)
-  if statistics is not None:
-    return pixels.normalize(statistics, x).astype(dtype)
-  features = x.astype(dtype)
-  if x.dtype == jnp.uint8:
-    features *= 1.0 / 255.0
-  if not has_levels:
-    return features
-  code = _one_hot(x, _GRID_LEVELS, dtype).reshape((*x.shape[:-1], -1))
-  return jnp.concatenate([code, features], axis=-1)
-
-
-def _one_hot(
-  x: jax.Array, levels: int, dtype: jax.typing.DTypeLike
-) -> jax.Array:
-  clipped = jnp.clip(x.astype(jnp.int32), 0, levels - 1)
-  return jax.nn.one_hot(clipped, levels, dtype=dtype)

@@ -57,22 +57,22 @@ def predict(params, observation, action, num_actions=3):
 
 def rollouts(params, starts, length):
   """Returns what greedy rollouts from `starts` imagine, a list."""
-  made = []
+  imagined = []
   for observation in starts:
     for _ in range(length):
       action = int(np.argmax(q_values(params['q'], observation)))
       after, reward, ends, _ = predict(params['model'], observation, action)
-      made.append(Imagined(observation, action, after, reward, ends >= 0.5))
+      imagined.append(Imagined(observation, action, after, reward, ends >= 0.5))
       observation = after
       if ends >= 0.5:
         break
-  return made
+  return imagined
 
 
-def td_errors(config, q, target_q, made):
+def td_errors(config, q, target_q, imagined):
   """Returns one-step TD errors of imagined transitions."""
   errors = []
-  for x in made:
+  for x in imagined:
     reward = x.reward
     if config.reward_clip:
       reward = np.clip(reward, -config.reward_clip, config.reward_clip)

@@ -23,7 +23,7 @@ def targets(config: Any, q_values, steps: types.Steps):
   reward *= config.reward_scale
   discount = config.discount * steps.discount.astype(np.float64)
   valid = steps.step_type[1:] != types.StepType.FIRST
-  found = np.zeros((length, batch))
+  result = np.zeros((length, batch))
   for b in range(batch):
     for t in range(length):
       returns, total, factor = [], 0.0, 1.0
@@ -35,8 +35,8 @@ def targets(config: Any, q_values, steps: types.Steps):
         returns.append(total + factor * value[s + 1, b])
       weights = config.lambda_ ** np.arange(len(returns))
       weights[:-1] *= 1 - config.lambda_
-      found[t, b] = weights @ np.array(returns)
-  return found, valid
+      result[t, b] = weights @ np.array(returns)
+  return result, valid
 
 
 def loss(config: Any, q_values, target, steps: types.Steps):

@@ -88,7 +88,7 @@ def test_evaluation_environments_get_values_of_their_own(training):
   spec = types.EnvSpec(types.StreamSpec((), types.discrete(3), 1, 'toy'), 5, 2)
   training = jnp.array(training)
   env_id = np.array([6, 0, 4, 5])
-  found = base.with_evaluation(training, 9, spec, env_id)
+  actual = base.with_evaluation(training, 9, spec, env_id)
   expected = np.broadcast_to(training, (4, *training.shape[1:])).copy()
   expected[[0, 3]] = 9
-  np.testing.assert_array_equal(found, expected)
+  np.testing.assert_array_equal(actual, expected)

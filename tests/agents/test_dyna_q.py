@@ -22,7 +22,7 @@ from tests.agents import r2d2_reference, r2d2_sequences, sequences
 from tests.networks import parameters
 
 _KEY = jax.random.key(0)
-_ENV_SPEC = r2d2_sequences.ENV_SPEC
+_ENV_SPEC = sequences.ENV_SPEC
 _MASK = types.ArraySpec((1, 3), np.dtype(np.int8))
 _MASKED_SPEC = _ENV_SPEC._replace(
   stream=_ENV_SPEC.stream._replace(
@@ -173,62 +173,6 @@ def test_model_loss_and_errors_equal_numpy(masked):
   np.testing.assert_allclose(error, np.mean(far), rtol=1e-4)
 
 
-def _linear_system(rng, size):
-  """Returns a batch of a known system whose episodes end where x_0 > 1."""
-  drift = np.array([[0.9, 0.2], [-0.2, 0.9]])
-  push = np.array([[0.5, 0], [-0.5, 0], [0, 0.5]])
-  steps = r2d2_sequences.random_steps(rng, 3, size)
-  action, x = steps.agent_output.action, [rng.uniform(-1, 1, (size, 2))]
-  for a in action[:-1]:
-    x.append(x[-1] @ drift + push[a])
-  x = np.stack(x).astype(np.float32)
-  reward = np.zeros_like(steps.reward)
-  reward[1:] = x[:-1, :, 1] + action[:-1]
-  steps = steps._replace(
-    observation=x,
-    reward=reward,
-    discount=np.where(x[..., 0] > 1, 0, 1).astype(np.float32),
-    step_type=np.full_like(steps.step_type, _MID),
-  )
-  return sequences.batch_of(steps, _agent().initial_core(size))
-
-
-def test_learns_a_linear_system():
-  agent = _agent(**{
-    'planning.role': 'model',
-    'planning.ratio': 1e-3,
-    'optimizer.learning_rate': 5e-3,
-    'optimizer.epsilon': 1e-8,
-  })
-  rng = np.random.default_rng(0)
-  data = [_linear_system(rng, 128) for _ in range(20)]
-  data = jax.tree.map(lambda *x: jnp.stack(x), *data)
-
-  def step(state, i):
-    batch = jax.tree.map(lambda x: x[i % 20], data)
-    state, output = agent.update(state, batch, _KEY, jnp.float32(0.0))
-    return state, output.metrics
-
-  @functools.partial(jax.vmap, axis_name=base.AXIS)
-  def train(state):
-    return jax.lax.scan(step, state, jnp.arange(800))
-
-  state = jax.jit(agent.init)(_KEY)
-  state, metrics = jax.jit(train)(jax.tree.map(lambda x: x[None], state))
-  for name in ('observation', 'reward', 'termination', 'rollout'):
-    losses = metrics[f'model_{name}'][0]
-    assert losses[-20:].mean() < 0.1 * losses[:20].mean(), name
-  fresh = _linear_system(rng, 500).unroll.steps
-  params = jax.tree.map(lambda x: x[0], state.params['model'])
-  predicted = _predict(params)(
-    fresh.observation[0], fresh.agent_output.action[0]
-  )
-  assert np.abs(predicted.observation - fresh.observation[1]).mean() < 0.05
-  assert np.abs(predicted.reward - fresh.reward[1]).mean() < 0.05
-  ends = predicted.termination > 0
-  assert (ends == (fresh.discount[1] == 0)).mean() > 0.95
-
-
 _ALL_CHANGED = {
   'loss.double_q': True,
   'loss.huber_delta': 0.5,
@@ -273,14 +217,14 @@ def test_losses_equal_numpy(changes, masked):
   starts = loss_lib.draw_starts(
     jax.random.split(_KEY)[0], jnp.asarray(sizes), valid, count
   )
-  made = reference.rollouts(
+  imagined = reference.rollouts(
     params, steps.observation[0][starts], planning.rollout_length
   )
   # Some, not all, end early.
-  assert count < len(made) < planning.rollout_length * count
+  assert count < len(imagined) < planning.rollout_length * count
   # Some choices are illegal, not all.
-  assert not masked or 0 < np.mean([x.after[2:] for x in made]) < 1
-  errors = reference.td_errors(config.loss, params['q'], target['q'], made)
+  assert not masked or 0 < np.mean([x.after[2:] for x in imagined]) < 1
+  errors = reference.td_errors(config.loss, params['q'], target['q'], imagined)
   model_loss, expected = _model_loss(params['model'], batch)
   real_steps = jax.tree.map(lambda x: x[: planning.rollout_length + 1], steps)
   expected |= {
@@ -290,8 +234,8 @@ def test_losses_equal_numpy(changes, masked):
     'q_loss': r2d2_reference.loss(config.loss, real, batch.weight, 1),
     'imagined_q_loss': reference.loss(config.loss, errors, width),
     'imagined_td_error': np.abs(errors).mean(),
-    'imagined_reward': np.mean([x.reward for x in made]),
-    'imagined_share': len(made) / (len(made) + width),
+    'imagined_reward': np.mean([x.reward for x in imagined]),
+    'imagined_share': len(imagined) / (len(imagined) + width),
   }
   metrics = {name: output.metrics[name] for name in expected}
   chex.assert_trees_all_close(metrics, expected, rtol=1e-3)
@@ -318,10 +262,12 @@ def test_rollout_ends_where_termination_is_predicted():
 
   starts = np.array([[1.0], [0.0], [-20.0], [-3.0]], np.float32)
   valid = np.array([True, True, True, False])
-  made = jax.jit(
+  imagined = jax.jit(
     lambda: loss_lib.imagine(predict, policy, starts, valid, _KEY, 3)
   )()
-  by_time = jax.tree.map(lambda x: np.asarray(x).reshape((2, 3, 4, -1)), made)
+  by_time = jax.tree.map(
+    lambda x: np.asarray(x).reshape((2, 3, 4, -1)), imagined
+  )
   np.testing.assert_array_equal(
     by_time.observation[..., 0],
     [

@@ -2,12 +2,10 @@
 
 import functools
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from absl.testing import parameterized
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
@@ -49,13 +47,13 @@ def test_equals_the_moments_of_all_numbers(num_devices, offset):
   # A batch, and a device's share, without any.
   counts[1][:] = False
   counts[2][:, :2] = False
-  found = _merge_all(num_devices, batches, counts)
-  for leaf in found:
+  actual = _merge_all(num_devices, batches, counts)
+  for leaf in actual:
     assert (leaf == leaf[:1]).all(), 'devices differ'
   every = np.concatenate([
     np.float64(x)[valid] for x, valid in zip(batches, counts, strict=True)
   ])
-  num, mean, var = (x[0] for x in found)
+  num, mean, var = (x[0] for x in actual)
   assert num == len(every)
   np.testing.assert_allclose(mean, every.mean(0), rtol=1e-5, atol=1e-5)
   np.testing.assert_allclose(var, every.var(0), rtol=1e-4)
@@ -63,30 +61,9 @@ def test_equals_the_moments_of_all_numbers(num_devices, offset):
 
 def test_without_numbers_nothing_changes():
   none = np.zeros((2, 1), bool)
-  found = _merge_all(1, [np.full((2, 1, 3), np.nan, np.float32)], [none])
-  for a, b in zip(found, lib.initial((3,)), strict=True):
+  actual = _merge_all(1, [np.full((2, 1, 3), np.nan, np.float32)], [none])
+  for a, b in zip(actual, lib.initial((3,)), strict=True):
     np.testing.assert_array_equal(a[0], b)
-
-
-class VariantsTest(parameterized.TestCase):
-  @chex.all_variants()
-  def test_scales_observations_and_counts_returns(self):
-    statistics = lib.Statistics(np.float32(9), np.float32(1), np.float32(4))
-    x = np.array([3.0, -99.0], np.float32)
-    normalize = self.variant(functools.partial(lib.normalize, clip=5.0))
-    np.testing.assert_allclose(normalize(statistics, x), [1.0, -5.0])
-    reward, first = np.array([2.0, 2.0], np.float32), np.array([False, True])
-    count = self.variant(functools.partial(lib.next_return, discount=0.5))
-    np.testing.assert_allclose(count(x, reward, first), [3.5, 0.0])
-
-  @chex.all_variants()
-  def test_merges_what_counts(self):
-    # On one device.
-    merge = self.variant(jax.vmap(lib.merge, axis_name=base.AXIS))
-    x = np.array([[[1.0, 5.0, np.nan]]], np.float32)
-    counts = np.array([[[True, True, False]]])
-    num, mean, var = merge(_replicate(1, lib.initial()), x, counts)
-    np.testing.assert_allclose([num, mean, var], [[2.0], [3.0], [4.0]])
 
 
 def test_normalizes_floating_leaves_only_and_clips():
@@ -102,13 +79,13 @@ def test_normalizes_floating_leaves_only_and_clips():
   )
   image = np.full((3, 1, 2, 2, 1), 7, np.uint8)
   speed = np.array([[[5.0, 2.0]], [[-99.0, 2.1]], [[1.0, 1.9]]], np.float32)
-  found = lib.normalize_observation(
+  actual = lib.normalize_observation(
     statistics, {'image': image, 'speed': speed}, 5.0
   )
-  np.testing.assert_array_equal(found['image'], image)
+  np.testing.assert_array_equal(actual['image'], image)
   # The second number has never varied.
   expected = [[[2.0, 0.0]], [[-5.0, 5.0]], [[0.0, -5.0]]]
-  np.testing.assert_allclose(found['speed'], expected, atol=1e-6)
+  np.testing.assert_allclose(actual['speed'], expected, atol=1e-6)
 
 
 def test_counts_each_observation_once_and_those_of_new_episodes():

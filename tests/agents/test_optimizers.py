@@ -172,8 +172,8 @@ def test_learning_rate_follows_the_frames(
   config.total_env_frames = total
   rate = optimizers.learning_rate(config)
   # Environments overshoot by a few frames.
-  found = [float(rate(jnp.float32(x / total))) for x in (0, 500, 1000, 1100)]
-  assert found == pytest.approx(expected)
+  actual = [float(rate(jnp.float32(x / total))) for x in (0, 500, 1000, 1100)]
+  assert actual == pytest.approx(expected)
 
 
 def test_gradients_are_clipped_by_their_norm_over_all_parameters():

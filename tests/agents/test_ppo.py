@@ -2,14 +2,12 @@
 
 import contextlib
 import copy
-import functools
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from absl.testing import parameterized
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, normalization, transitions
@@ -75,26 +73,13 @@ def _steps(rng, kind='continuous'):
 
 
 def _batch(agent, rng, steps=None):
-  core = jax.tree.map(
-    lambda x: rng.normal(size=x.shape).astype(np.float32),
-    agent.initial_core(_BATCH),
-  )
+  core = sequences.random_core(rng, agent, _BATCH)
   return sequences.batch_of(_steps(rng) if steps is None else steps, core)
 
 
-def _acted(agent, state, batch):
+def _act(agent, state, batch):
   """Returns the batch with the actions of `state`'s policy."""
-  act, core = jax.jit(agent.act), batch.unroll.initial_core
-  steps, outputs = batch.unroll.steps, []
-  for t in range(_LENGTH + 1):
-    step = jax.tree.map(lambda x, t=t: x[t], types.agent_input(steps))
-    key = jax.random.key(t)
-    params = agent.acting_params(state)
-    output, core = act(params, key, step, core, np.arange(_BATCH))
-    outputs.append(output)
-  acted = jax.tree.map(lambda *x: np.stack(x), *outputs)
-  steps = steps._replace(agent_output=acted)
-  return batch._replace(unroll=batch.unroll._replace(steps=steps))
+  return sequences.act(agent, agent.acting_params(state), batch)
 
 
 def _train(agent, num_devices=1):
@@ -145,9 +130,9 @@ def test_equals_the_papers_sums(kind, changes):
   )
 
   def loss(outputs, steps):
-    made = transitions.from_steps(steps, discount=config.discount)
-    advantage = loss_lib.advantages(made, old_values, config.lambda_)
-    weight = made.valid / jnp.mean(made.valid)
+    trajectory = transitions.from_steps(steps, discount=config.discount)
+    advantage = loss_lib.advantages(trajectory, old_values, config.lambda_)
+    weight = trajectory.valid / jnp.mean(trajectory.valid)
     scaled = advantage
     if config.normalize_advantages != 'no':
       scaled = loss_lib.normalized(advantage, weight)
@@ -160,13 +145,13 @@ def test_equals_the_papers_sums(kind, changes):
     )
     return value, advantage, target, metrics
 
-  *found, metrics = jax.tree.map(
+  *actual, metrics = jax.tree.map(
     lambda x: x[0],
     jax.vmap(loss, axis_name=base.AXIS)(
       *jax.tree.map(lambda x: x[None], (outputs, steps))
     ),
   )
-  for a, b in zip(found, expected, strict=True):
+  for a, b in zip(actual, expected, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
   valid = steps.step_type[1:] != types.StepType.FIRST
   assert not valid.all()
@@ -182,21 +167,6 @@ def test_equals_the_papers_sums(kind, changes):
     np.testing.assert_allclose(metrics[name], value[valid].mean(), rtol=1e-4)
 
 
-class VariantsTest(parameterized.TestCase):
-  @chex.all_variants()
-  def test_truncation_bootstraps_and_termination_does_not(self):
-    # Two environments, MID, LAST, FIRST, MID; the first is truncated.
-    made = transitions.Transitions(
-      valid=np.array([[1, 1], [0, 0], [1, 1]], bool),
-      reward=np.array([[1, 1], [0, 0], [7, 7]], np.float32),
-      discount=np.array([[0.5, 0], [0.0, 0.0], [0.5, 0.5]], np.float32),
-    )
-    values = np.array([[3, 3], [8, 8], [20, 20], [30, 30]], np.float32)
-    advantages = functools.partial(loss_lib.advantages, lambda_=0.9)
-    found = self.variant(advantages)(made, values)
-    np.testing.assert_allclose(found, [[2, -2], [0, 0], [2, 2]])
-
-
 @pytest.mark.parametrize('changes', [{}, _RECURRENT])
 def test_first_step_on_fresh_data_is_the_policy_gradient(changes):
   config = _config(**{'loss.baseline_cost': 0.0, **changes})
@@ -206,13 +176,13 @@ def test_first_step_on_fresh_data_is_the_policy_gradient(changes):
   # With statistics, and a policy that depends on the observation.
   state = jax.tree.map(lambda x: x[0], jax.device_get(state.agent))
   assert state.observations[0].num and state.returns.num
-  batch = _acted(agent, state, _batch(agent, np.random.default_rng(5)))
+  batch = _act(agent, state, _batch(agent, np.random.default_rng(5)))
   steps, core = batch.unroll.steps, batch.unroll.initial_core
   ppo = agent.update.__self__
 
   def gradients(state):
     _, data, _ = ppo.prepare(state, state.returns, steps, core.network)
-    (_, metrics), found = jax.value_and_grad(ppo.loss, has_aux=True)(
+    (_, metrics), actual = jax.value_and_grad(ppo.loss, has_aux=True)(
       state.params, data
     )
 
@@ -232,9 +202,9 @@ def test_first_step_on_fresh_data_is_the_policy_gradient(changes):
       valid = steps.step_type[1:] != types.StepType.FIRST
       return -jnp.sum(valid * advantage * log_prob) / jnp.sum(valid)
 
-    return metrics, found, jax.grad(objective)(state.params)
+    return metrics, actual, jax.grad(objective)(state.params)
 
-  metrics, found, expected = jax.tree.map(
+  metrics, actual, expected = jax.tree.map(
     lambda x: x[0],
     jax.jit(jax.vmap(gradients, axis_name=base.AXIS))(
       jax.tree.map(lambda x: x[None], state)
@@ -242,8 +212,8 @@ def test_first_step_on_fresh_data_is_the_policy_gradient(changes):
   )
   np.testing.assert_allclose(metrics['rho'], 1.0, atol=1e-5)
   np.testing.assert_allclose(metrics['kl'], 0.0, atol=1e-6)
-  chex.assert_trees_all_close(found, expected, rtol=1e-4, atol=1e-5)
-  assert max(np.abs(x).max() for x in jax.tree.leaves(found)) > 1e-2
+  chex.assert_trees_all_close(actual, expected, rtol=1e-4, atol=1e-5)
+  assert max(np.abs(x).max() for x in jax.tree.leaves(actual)) > 1e-2
 
 
 def test_minibatches_on_several_devices_stay_in_step():
@@ -349,7 +319,7 @@ def test_stops_at_the_target_kl():
     })
     agent = base.load_agent(config, _env_spec())
     state = jax.jit(agent.init)(jax.random.key(1))
-    batch = _acted(agent, state, _batch(agent, np.random.default_rng(5)))
+    batch = _act(agent, state, _batch(agent, np.random.default_rng(5)))
     new, output = _update_once(agent, state, batch)
     return (new.params, new.opt_state), output.metrics
 
@@ -384,13 +354,13 @@ def test_bounds_only_scale_the_actions():
   )
   state = jax.jit(plain.init)(jax.random.key(0))
   batch = _batch(plain, np.random.default_rng(0))
-  batch = _acted(plain, state, batch)
+  batch = _act(plain, state, batch)
   steps = batch.unroll.steps
   previous = _MIDDLE + _HALF * steps.previous_action
   scaled_batch = batch._replace(
     unroll=batch.unroll._replace(steps=steps._replace(previous_action=previous))
   )
-  scaled_batch = _acted(scaled, state, scaled_batch)
+  scaled_batch = _act(scaled, state, scaled_batch)
   output, expected = (
     x.unroll.steps.agent_output for x in (scaled_batch, batch)
   )

@@ -7,10 +7,9 @@ import jax
 import numpy as np
 import optax
 import pytest
-from absl.testing import parameterized
 
 from seedrl_jax import types
-from seedrl_jax.agents import base, optimizers, transitions
+from seedrl_jax.agents import base, optimizers
 from seedrl_jax.agents.pqn import agent as agent_lib
 from seedrl_jax.agents.pqn import loss as loss_lib
 from seedrl_jax.configs import pqn_cartpole
@@ -21,16 +20,6 @@ from tests.agents import pqn_reference, sequences
 
 _LENGTH, _BATCH, _ACTIONS = 7, 8, 3
 _KEY = jax.random.PRNGKey(0)
-_ENV_SPEC = types.EnvSpec(
-  types.StreamSpec(
-    observation=types.ArraySpec((2,), np.dtype('float32')),
-    action=types.discrete(_ACTIONS),
-    action_repeat=1,
-    name='toy',
-  ),
-  num_envs=6,
-  num_eval_envs=2,
-)
 
 
 def _config(**changes):
@@ -98,40 +87,15 @@ def test_equals_a_mixture_of_n_step_returns(changes):
   np.testing.assert_allclose(metrics['masked_share'], 1 - valid.mean(), 1e-5)
 
 
-class PureFunctionTest(parameterized.TestCase):
-  @chex.variants(with_jit=True, without_jit=True)
-  @parameterized.parameters(
-    # One-step Q-learning: each reward plus half the next value.
-    (0.0, [1 + 2, 1 + 4, 7 + 15], [1 + 2, 1, 7 + 15]),
-    # Monte Carlo returns; a truncated episode's value stands for its rest.
-    (1.0, [1 + 0.5 * 5, 1 + 4, 7 + 15], [1 + 0.5, 1, 7 + 15]),
-    (0.5, [1 + 0.5 * 4.5, 1 + 4, 7 + 15], [1 + 0.5 * 2.5, 1, 7 + 15]),
-  )
-  def test_targets_of_two_episodes(self, lambda_, truncated, terminated):
-    # MID, MID, LAST, FIRST, MID.
-    made = transitions.Transitions(
-      valid=np.array([[1, 1], [1, 1], [0, 0], [1, 1]], bool),
-      reward=np.array([[1, 1], [1, 1], [0, 0], [7, 7]], np.float32),
-      discount=np.array([[0.5, 0.5], [0.5, 0], [0, 0], [0.5] * 2], np.float32),
-    )
-    value = np.array([[4, 4], [8, 8], [20, 20], [30, 30]], np.float32)
-    found = self.variant(loss_lib.lambda_returns)(made, value, lambda_)
-    expected = np.array([truncated, terminated]).T
-    np.testing.assert_allclose(found[np.array([0, 1, 3])], expected)
-
-
 def _batch(agent):
   rng = np.random.default_rng(0)
-  core = jax.tree.map(
-    lambda x: rng.normal(size=x.shape).astype(np.float32),
-    agent.initial_core(_BATCH),
-  )
+  core = sequences.random_core(rng, agent, _BATCH)
   return sequences.batch_of(_sequence()[1], core)
 
 
 def _updated(config, progress=0.0):
   """Returns the agent's states after and before an update."""
-  agent = base.load_agent(config, _ENV_SPEC)
+  agent = base.load_agent(config, sequences.ENV_SPEC)
   updater = update_lib.Updater(agent, jax.devices()[:1])
   initial = update_lib.initial_state(agent, _KEY)
   batch = updater.shard([_batch(agent)])
@@ -142,8 +106,8 @@ def _updated(config, progress=0.0):
 def test_targets_are_fixed_before_the_first_epoch():
   config = _config()
   state, initial = _updated(config)
-  agent = base.load_agent(config, _ENV_SPEC)
-  network = network_lib.make_network(config.network, _ENV_SPEC)
+  agent = base.load_agent(config, sequences.ENV_SPEC)
+  network = network_lib.make_network(config.network, sequences.ENV_SPEC)
   module = heads.QNetwork(network, 0, False)
   loss = agent_lib.make_loss(module)
   batch, optimizer = _batch(agent), optimizers.make(config)
@@ -180,7 +144,7 @@ def test_epsilon_follows_the_progress():
     'exploration.final_epsilon': 0.2,
     'exploration.decay_share': 0.5,
   })
-  agent = base.load_agent(config, _ENV_SPEC)
+  agent = base.load_agent(config, sequences.ENV_SPEC)
   for progress, expected in ((0.25, 0.6), (0.9, 0.2)):
     state, initial = _updated(config, progress=progress)
     epsilon = agent.acting_params(state).epsilon
@@ -190,4 +154,4 @@ def test_epsilon_follows_the_progress():
 
 def test_refuses_pieces_of_minibatches():
   with pytest.raises(ValueError, match=r'micro_batches=2: .* give 1'):
-    base.load_agent(_config(**{'learner.micro_batches': 2}), _ENV_SPEC)
+    base.load_agent(_config(**{'learner.micro_batches': 2}), sequences.ENV_SPEC)

@@ -21,7 +21,7 @@ from tests.networks import parameters
 
 _LENGTH, _BURN_IN = 4, 2
 _KEY = jax.random.key(0)
-_ENV_SPEC = r2d2_sequences.ENV_SPEC
+_ENV_SPEC = sequences.ENV_SPEC
 
 
 def _sequence(length=_LENGTH + 2):
@@ -63,7 +63,7 @@ class PureFunctionTest(parameterized.TestCase):
   def test_returns_by_hand(self):
     # The first continues; at step 2 the second is truncated and the third
     # terminated; both restart at step 3.
-    made = transitions.Transitions(
+    trajectory = transitions.Transitions(
       valid=np.array([[1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 1]], bool),
       reward=np.array([[1, 1, 1], [2, 2, 2], [4, 0, 0], [8, 8, 8]], np.float32),
       discount=np.array(
@@ -72,8 +72,8 @@ class PureFunctionTest(parameterized.TestCase):
     )
     value = np.array([[10] * 3, [20] * 3, [40] * 3, [80] * 3], np.float32)
     n_step_returns = functools.partial(loss_lib.n_step_returns, n=3)
-    returns = self.variant(n_step_returns)(made, value)
-    chex.assert_shape(returns, made.reward.shape)
+    returns = self.variant(n_step_returns)(trajectory, value)
+    chex.assert_shape(returns, trajectory.reward.shape)
     expected = np.array([
       # r1 + r2/2 + r3/4 + v3/8, cut off at the ends of episodes.
       [1 + 1 + 1 + 5, 1 + 1 + 5, 1 + 1],
@@ -83,7 +83,7 @@ class PureFunctionTest(parameterized.TestCase):
       [8 + 40, 8 + 40, 8 + 40],
     ])
     np.testing.assert_allclose(
-      np.asarray(returns)[made.valid], expected[made.valid]
+      np.asarray(returns)[trajectory.valid], expected[trajectory.valid]
     )
 
 
@@ -149,11 +149,11 @@ def test_initial_priorities_take_acting_values_for_both_networks(
 
 
 def test_only_a_prioritized_replay_has_initial_priorities():
-  found = [
+  prioritized, uniform = (
     _Agent(**{'replay.sampler': sampler}).agent.initial_priorities
     for sampler in ('prioritized', 'uniform')
-  ]
-  assert found[0] is not None and found[1] is None
+  )
+  assert prioritized is not None and uniform is None
 
 
 def test_priority_without_a_transition_is_zero():
@@ -185,10 +185,7 @@ class _Agent:
     rng = np.random.default_rng(0)
     steps = r2d2_sequences.steps_with_ends(rng, length)
     width = steps.reward.shape[1]
-    core = jax.tree.map(
-      lambda x: rng.normal(size=x.shape).astype(x.dtype),
-      self.initial_core(width),
-    )
+    core = sequences.random_core(rng, self.agent, width)
     weight = rng.uniform(0.1, 1.0, width).astype(np.float32)
     return sequences.batch_of(steps, core)._replace(weight=weight)
 
@@ -277,24 +274,6 @@ def test_no_gradient_through_burn_in():
   assert not np.allclose(other, same, rtol=1e-2)
 
 
-def test_burn_in_reaches_only_the_episode_that_goes_on():
-  agent = _Agent()
-  batch = agent.batch()
-  steps = batch.unroll.steps
-  observation = steps.observation.copy()
-  observation[:_BURN_IN] += 1.0
-  other = batch._replace(
-    unroll=batch.unroll._replace(steps=steps._replace(observation=observation))
-  )
-  before, after = agent.priorities(batch), agent.priorities(other)
-  # Environments whose episode starts at the first trained step.
-  fresh = steps.step_type[_BURN_IN] == types.StepType.FIRST
-  assert fresh.sum() >= 2
-  np.testing.assert_array_equal(before[fresh], after[fresh])
-  goes_on = _goes_on_past_burn_in(steps)
-  assert (before[goes_on] != after[goes_on]).all()
-
-
 def test_zero_state_forgets_memory_and_keeps_frames():
   stored = _Agent(**{'network.frame_stack': 2})
   zero = _Agent(**{'network.frame_stack': 2, 'loss.initial_state': 'zero'})
@@ -345,25 +324,21 @@ def test_ladder_leaves_the_state_as_it_was():
   assert agent.agent.acting_params(state).epsilon == ()
 
 
-@pytest.mark.parametrize('schedule', ['ladder', 'linear'])
-def test_training_environments_explore_as_scheduled(schedule):
-  agent, width = _acting(schedule), 4000
+def test_training_environments_explore_by_the_ladder():
+  agent, width = _acting('ladder'), 4000
   step = types.AgentInput(
     observation=np.ones((width, 2), np.float32),
     reward=np.zeros(width, np.float32),
     previous_action=np.zeros(width, np.int32),
     first=np.ones(width, bool),
   )
-  epsilon = jnp.float32(0.9) if schedule == 'linear' else ()
-  params = exploration.ActingParams(agent.params(), epsilon)
+  params = exploration.ActingParams(agent.params(), ())
   env_id = np.arange(width, dtype=np.int32) % 8
   output, _ = jax.jit(agent.act)(
     params, _KEY, step, agent.initial_core(width), env_id
   )
   other = np.asarray(output.action) != np.argmax(output.q_values, -1)
-  trained = np.full(6, 0.9)
-  if schedule == 'ladder':
-    trained = np.asarray(exploration.ladder(0.4, 7.0, 6, np.arange(6)))
+  trained = np.asarray(exploration.ladder(0.4, 7.0, 6, np.arange(6)))
   share = [other[env_id == i].mean() for i in range(8)]
   # Two of three random actions are others. Five standard errors.
   expected = np.append(trained, [1e-3, 1e-3]) * 2 / 3

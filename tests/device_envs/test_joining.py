@@ -29,10 +29,10 @@ def test_its_steps_are_those_of_environments_of_one_task(tasks):
     action = rng.integers(0, 3, 5, np.int32)
     for task, (rows, part, expected) in alone.items():
       for field in ('reward', 'discount', 'step_type'):
-        found = np.asarray(getattr(output, field))[rows]
-        np.testing.assert_array_equal(found, getattr(expected, field))
+        actual = np.asarray(getattr(output, field))[rows]
+        np.testing.assert_array_equal(actual, getattr(expected, field))
       for name, x in expected.observation.items():
-        found = np.asarray(output.observation[name])[rows]
-        np.testing.assert_allclose(found, x, rtol=1e-6)
+        actual = np.asarray(output.observation[name])[rows]
+        np.testing.assert_allclose(actual, x, rtol=1e-6)
       alone[task] = rows, *envs[task].step(part, action[rows])
     state, output = step(state, action)

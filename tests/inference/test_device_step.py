@@ -205,9 +205,3 @@ def test_table_is_donated_and_stays_on_its_device():
 )
 def test_batch_buckets(minimum: int, maximum: int, sizes: tuple[int, ...]):
   assert device_step.batch_buckets(minimum, maximum) == sizes
-
-
-@pytest.mark.parametrize(('minimum', 'maximum'), [(0, 4), (5, 4)])
-def test_impossible_batch_sizes_are_refused(minimum: int, maximum: int):
-  with pytest.raises(ValueError, match=f'between {minimum} and {maximum}'):
-    device_step.batch_buckets(minimum, maximum)

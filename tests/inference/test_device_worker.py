@@ -26,7 +26,7 @@ from seedrl_jax.inference import (
   unroll_program,
 )
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay import blocks, device
+from seedrl_jax.replay import blocks, device, table_configs
 from tests.device_envs import toys
 from tests.inference import assembly
 
@@ -96,7 +96,7 @@ class _Case:
 
     writer.insert = insert
     core = jax.local_devices()[0]
-    made = assembler.UnrollAssembler(
+    recorder = assembler.UnrollAssembler(
       writer,
       self.env_id[:_NUM_TRAIN],
       self.length,
@@ -105,11 +105,11 @@ class _Case:
       assembler.make_priorities(self.agent, self.unroll_spec, _WIDTH, core),
       None if self.is_queue else self.agent.burn_in,
     )
-    return made, inserted
+    return recorder, inserted
 
   def expected(self) -> tuple[list, list[envs.Episode]]:
     """Acts step by step; the last step of an unroll is acted for both."""
-    made, inserted = self.make_assembler()
+    recorder, inserted = self.make_assembler()
     n = len(self.env_id)
     stream = stream_lib.DeviceEnvStream(self.env, _SEED, n)
     act = jax.jit(self.agent.act)
@@ -145,10 +145,10 @@ class _Case:
         )
         leaves = jax.tree.leaves(row)
         if ends and version == call:
-          made.amend(group, leaves)
+          recorder.amend(group, leaves)
           continue
         before = jax.tree.leaves(core)
-        made.record(
+        recorder.record(
           group, leaves, lambda rows, x=before: [np.asarray(y)[rows] for y in x]
         )
       core, previous = after, np.array(chosen.action)
@@ -159,10 +159,10 @@ class _Case:
     return inserted, stream.take_episodes()
 
   def worker(self) -> tuple[device_worker.DeviceWorker, list]:
-    made, inserted = self.make_assembler()
-    pool = device.DeviceStore(_queue(), self.unroll_spec, _WIDTH, 1).table(
-      'unrolls'
-    )
+    recorder, inserted = self.make_assembler()
+    queue = table_configs.QueueConfig('unrolls', 100)
+    store = device.DeviceStore(queue, self.unroll_spec, _WIDTH, 1)
+    pool = store.table('unrolls')
 
     class Writer:
       def allocate(self) -> replay.Block:
@@ -194,15 +194,9 @@ class _Case:
       jax.random.PRNGKey(0),
       parameters,
       Writer(),
-      None if self.is_queue else made,
+      None if self.is_queue else recorder,
     )
     return worker, inserted
-
-
-def _queue():
-  from seedrl_jax.replay import table_configs
-
-  return table_configs.QueueConfig('unrolls', 100)
 
 
 @pytest.mark.parametrize('name', _MAKES)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import base as replay
 from tests.inference import toys, worker_bench
@@ -162,22 +161,6 @@ def test_partial_batches_are_padded_and_compile_nothing_in_mid_run():
   worker_bench.check(bench)
 
 
-def test_batches_are_padded_to_the_next_size(monkeypatch: pytest.MonkeyPatch):
-  sizes = []
-  call = device_step_lib.DeviceStep.__call__
-
-  def spy(self: Any, params: Any, observation: Any, header: np.ndarray) -> Any:
-    shapes = {x.shape[0] for x in [header, *observation.values()]}
-    assert len(shapes) == 1
-    sizes.extend(shapes)
-    return call(self, params, observation, header)
-
-  monkeypatch.setattr(device_step_lib.DeviceStep, '__call__', spy)
-  schedule = [list(range(n)) for n in (1, 2, 3, 4, 5)]
-  worker_bench.Bench(toys.Stream(6, schedule, min_batch_size=2), 6).run()
-  assert sizes == [2, 2, 4, 4, 5]
-
-
 def test_blocks_are_as_wide_as_asked_for():
   bench = worker_bench.Bench(toys.Stream(4, [[0, 1], [2, 3]] * 9), 4, width=4)
   bench.run()
@@ -234,14 +217,6 @@ def test_run_ends_when_told_to_stop_or_the_stream_or_store_is_closed():
   bench.run()
 
 
-def test_batches_that_never_recur_shut_out_none_that_do():
-  worker = worker_bench.Bench(toys.Stream(6, [[*range(6)]]), 6).worker
-  for ids in itertools.permutations(range(6), 3):
-    worker._layout(np.array(ids, np.int32).tobytes())
-  recurring = np.arange(6, dtype=np.int32).tobytes()
-  assert worker._layout(recurring) is worker._layout(recurring)
-
-
 @pytest.mark.parametrize(
   ('dropped', 'starts'),
   [
@@ -267,6 +242,6 @@ def test_half_built_unrolls_of_who_went_away_are_dropped(
   bench = worker_bench.Bench(stream, 2)
   bench.run()
   ids = bench.global_env_id
-  found = sorted(bench.unrolls())
-  assert [start for env_id, start in found if env_id == ids[0]] == [0, 4, 8]
-  assert [start for env_id, start in found if env_id == ids[1]] == starts
+  actual = sorted(bench.unrolls())
+  assert [start for env_id, start in actual if env_id == ids[0]] == [0, 4, 8]
+  assert [start for env_id, start in actual if env_id == ids[1]] == starts

@@ -189,11 +189,14 @@ def check(bench: Bench) -> None:
   assert len(expected) >= bench.num_train
   assert set(unrolls) == set(expected)
   for key, unroll in expected.items():
-    found = unrolls[key]
+    actual = unrolls[key]
     if bench.gate:
       # The action of the last step was not sent, but one chosen later.
-      found, unroll = _without_last_action(found), _without_last_action(unroll)
-    chex.assert_trees_all_equal(found, unroll)
+      actual, unroll = (
+        _without_last_action(actual),
+        _without_last_action(unroll),
+      )
+    chex.assert_trees_all_equal(actual, unroll)
 
 
 def _without_last_action(unroll: types.Unroll) -> types.Unroll:

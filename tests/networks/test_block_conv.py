@@ -88,6 +88,6 @@ def test_bias_gradient_in_bfloat16_is_summed_in_float32(conv):
   )(params, x)
   # As many as a loss gives, which are exact in bfloat16.
   cotangent = jnp.full(y.shape, 0.375, y.dtype)
-  (found,) = jax.jit(gradient)(cotangent)
-  bias = found['params']['bias']
+  (actual,) = jax.jit(gradient)(cotangent)
+  bias = actual['params']['bias']
   np.testing.assert_allclose(bias, [0.375 * y.size], rtol=1e-5)

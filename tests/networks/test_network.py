@@ -126,11 +126,11 @@ def test_images_in_chunks_give_the_same_features_and_gradient(chunk):
     features, _ = net.apply(variables, *whole[2:])
     return jnp.sum(jnp.square(features)), features
 
-  found = [
+  actual = [
     jax.jit(jax.grad(functools.partial(loss, net), has_aux=True))(whole[1])
     for net in (whole[0], chunked[0])
   ]
-  chex.assert_trees_all_close(*found, rtol=1e-4, atol=1e-5)
+  chex.assert_trees_all_close(*actual, rtol=1e-4, atol=1e-5)
 
 
 def test_frames_in_blocks_equal_images_stacked_by_hand():
@@ -172,16 +172,6 @@ def test_initial_core_is_zeros_in_the_frames_dtype():
   chex.assert_shape(core.lstm, (3, 5))
   for x in jax.tree.leaves(core):
     np.testing.assert_array_equal(x, 0)
-
-
-def test_bfloat16_computes_in_it_and_keeps_float32():
-  config = _config(compute_dtype='bfloat16', lstm_size=5, frame_stack=2)
-  config.use_previous_action = True
-  net, variables, inputs, core = _make(config, _OBSERVATIONS['minigrid'])
-  features, core = _apply(net, variables, inputs, core)
-  assert features.dtype == jnp.bfloat16
-  chex.assert_type(jax.tree.leaves(variables), jnp.float32)
-  chex.assert_type(list(core.lstm), jnp.float32)
 
 
 def test_layout_of_the_environment_makes_no_difference():
@@ -229,18 +219,6 @@ def test_previous_actions_of_other_kinds_are_appended():
     codes, ([0.5, -1], [0, 0], [0, 1, 0, 1, 0, 0], [0] * 6), strict=True
   ):
     np.testing.assert_array_equal(code, expected)
-
-
-@pytest.mark.parametrize('clip', [0.0, 0.5, 3.0])
-def test_previous_reward_is_clipped_as_configured(clip):
-  config = _config(use_previous_action=True, previous_reward_clip=clip)
-  net, variables, inputs, core = _make(config, _FLOATS)
-  features, _ = _apply(net, variables, inputs, core)
-  assert np.abs(inputs.reward).max() > 3.0
-  bound = clip or np.inf
-  np.testing.assert_array_equal(
-    features[..., -1], np.clip(inputs.reward, -bound, bound)
-  )
 
 
 def test_previous_action_is_unseen_where_unused():

@@ -32,10 +32,10 @@ def test_moments_are_those_of_all_batches(monkeypatch):
   assert num == 30
   assert [np.unique(x).tolist() for x in early] == [[0.0], [1.0]]
   monkeypatch.setattr(pixels, '_LEAST_OBSERVATIONS', 30)
-  _, *found = module.apply({'params': statistics})
+  _, *actual = module.apply({'params': statistics})
   unit = frames.reshape((-1, 6, 1)) / 255.0
   for expected, values in zip(
-    (unit.mean(axis=0), (unit**2).mean(axis=0)), found, strict=True
+    (unit.mean(axis=0), (unit**2).mean(axis=0)), actual, strict=True
   ):
     np.testing.assert_allclose(values, np.tile(expected, (1, 3)), rtol=1e-5)
 
@@ -62,9 +62,9 @@ def test_each_task_has_its_own_moments(monkeypatch):
       moments = pixels.moments(jnp.asarray(frames[task == i][None]))
       alone[i] = pixels.absorb({'x': alone[i]}, {'x': moments})['x']
   rows = np.int32([2, 0, 1, 2])
-  _, *found = shared.apply({'params': joined}, rows)
+  _, *actual = shared.apply({'params': joined}, rows)
   for values, expected in zip(
-    found,
+    actual,
     zip(*[single.apply({'params': alone[i]})[1:] for i in rows], strict=True),
     strict=True,
   ):

@@ -57,15 +57,15 @@ class VariantsTest(parameterized.TestCase):
       params = update(params, returns, weight)
       reference.absorb(returns[1::2].astype(np.float64))
       after = head.apply({'params': params['baseline']}, features)
-      found = popart.moments(params)
+      actual = popart.moments(params)
       if reference.count == 1:
         # Only the scale of the head's outputs changes.
-        before = found.deviation * before + found.mean
+        before = actual.deviation * before + actual.mean
       near = 1e-5 * max(scale, abs(mean))
       np.testing.assert_allclose(after, before, rtol=1e-4, atol=near)
-      np.testing.assert_allclose(found.mean, reference.mean, rtol=1e-4)
+      np.testing.assert_allclose(actual.mean, reference.mean, rtol=1e-4)
       np.testing.assert_allclose(
-        found.deviation, reference.variance**0.5, rtol=1e-3
+        actual.deviation, reference.variance**0.5, rtol=1e-3
       )
 
 
@@ -93,9 +93,9 @@ def test_each_task_has_its_own_statistics():
       if i not in present or reference.count > 1:
         rows = tasks == i
         np.testing.assert_allclose(after[rows], before[rows], rtol=1e-3)
-      found = popart.moments(params, np.int32([i]))
-      np.testing.assert_allclose(found.mean, reference.mean, rtol=1e-4)
-      np.testing.assert_allclose(found.variance, reference.variance, rtol=1e-3)
+      actual = popart.moments(params, np.int32([i]))
+      np.testing.assert_allclose(actual.mean, reference.mean, rtol=1e-4)
+      np.testing.assert_allclose(actual.variance, reference.variance, rtol=1e-3)
 
 
 def test_pieces_of_a_batch_make_its_moments():

@@ -14,7 +14,7 @@ from seedrl_jax.agents import (
   minibatches,
   normalization,
   optimizers,
-  popart_config,
+  reward_config,
 )
 from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.ppo import loss as loss_lib
@@ -83,7 +83,7 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
     distribution,
     network.separate_baseline,
     network.free_deviation,
-    popart_config.is_used(config),
+    reward_config.uses_popart(config),
   )
   ppo = PPO(config, env_spec, distribution, module)
   return base.Agent(
@@ -109,10 +109,6 @@ class PPO:
   distribution: distributions.Distribution
   module: heads.ActorCritic
 
-  @functools.cached_property
-  def _optimizer(self) -> optax.GradientTransformation:
-    return optimizers.make(self.config)
-
   def init(self, key: jax.Array) -> State:
     init_params = network_lib.make_init(self.module, self.module, self.env_spec)
     params = init_params(key)
@@ -126,7 +122,8 @@ class PPO:
       middle, half = (x.tolist() for x in distributions.scale(action))
       # The value means nothing.
       action_scale = {f'middle {middle}, half {half}': jnp.zeros(())}
-    opt_state, returns = self._optimizer.init(params), normalization.initial()
+    opt_state = optimizers.make(self.config).init(params)
+    returns = normalization.initial()
     return State(params, opt_state, observations, returns, action_scale)
 
   def check_share(self, unrolls: int) -> None:
@@ -301,7 +298,11 @@ class PPO:
     gradient = jax.value_and_grad(self.loss, has_aux=True)
     (loss, metrics), grads = base.mean_over_devices(gradient(old.params, data))
     params, opt_state, scalars = optimizers.apply_gradient(
-      self._optimizer, rate, grads, old, self.config.optimizer.clip_norm
+      optimizers.make(self.config),
+      rate,
+      grads,
+      old,
+      self.config.optimizer.clip_norm,
     )
     scalars['total'] = loss
     stopped = old.stopped

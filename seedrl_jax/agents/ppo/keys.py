@@ -2,7 +2,7 @@
 
 import ml_collections
 
-from seedrl_jax.agents import optimizer_config, popart_config
+from seedrl_jax.agents import optimizer_config, reward_config
 from seedrl_jax.runtime import keys
 from seedrl_jax.runtime.keys import Key, Section, Table
 from seedrl_jax.runtime.settings import COUNT, FLAG, integer, number, one_of
@@ -67,7 +67,7 @@ KEYS: Table = {
   'normalization.reward_clip': Key(
     10.0, number(0), 'Clips divided rewards to [-x, x]. 0 means no clipping.'
   ),
-  **popart_config.KEYS,
+  **reward_config.POPART_KEYS,
   'network.separate_baseline': Key(
     False, FLAG, 'Gives the baseline a network of its own.'
   ),

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from seedrl_jax import types
 from seedrl_jax.agents import base, exploration, minibatches, sgd
 from seedrl_jax.agents.pqn import loss as loss_lib
-from seedrl_jax.networks import block_conv, heads
+from seedrl_jax.networks import block_conv, heads, health
 from seedrl_jax.networks import network as network_lib
 
 
@@ -47,12 +47,14 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
     init=lambda key: trainer.init(init_network(key)),
     acting_params=functools.partial(_acting_params, config.exploration),
     initial_core=network.initial_core,
-    act=exploration.make_act(
-      module, functools.partial(_choose, config.exploration, env_spec)
+    act=base.make_act(
+      module,
+      functools.partial(_choose, config.exploration, env_spec),
+      exploration.network_params,
     ),
     update=_make_update(config, module, trainer),
     updates_per_batch=config.epochs * config.minibatches,
-    measure=exploration.make_measure(module),
+    measure=health.make_measure(module, exploration.network_params),
     check_share=functools.partial(minibatches.check, count=config.minibatches),
   )
 

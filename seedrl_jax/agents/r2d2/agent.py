@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 import chex
 import jax
+import jax.numpy as jnp
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, exploration, sgd
 from seedrl_jax.agents.r2d2 import loss as loss_lib
-from seedrl_jax.networks import heads
+from seedrl_jax.networks import heads, health
 from seedrl_jax.networks import network as network_lib
 
 
@@ -50,12 +51,14 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
     init=lambda key: trainer.init(init_network(key)),
     acting_params=functools.partial(_acting_params, config),
     initial_core=network.initial_core,
-    act=exploration.make_act(
-      module, functools.partial(_choose, config.exploration, env_spec)
+    act=base.make_act(
+      module,
+      functools.partial(_choose, config.exploration, env_spec),
+      exploration.network_params,
     ),
     update=trainer.update,
     trainer=trainer,
-    measure=exploration.make_measure(module),
+    measure=health.make_measure(module, exploration.network_params),
     overlap=config.burn_in + config.lookahead + 1,
     burn_in=config.burn_in,
     initial_priorities=initial_priorities if is_prioritized else None,
@@ -118,7 +121,8 @@ def make_loss(config: types.Config, module: heads.QNetwork) -> sgd.LossFn:
     steps, core = batch.unroll.steps, batch.unroll.initial_core
     chex.assert_axis_dimension(steps.reward, 0, num_steps)
     if config.loss.initial_state == 'zero':
-      core = network_lib.without_memory(core)
+      # Earlier frames stay.
+      core = core._replace(lstm=jax.tree.map(jnp.zeros_like, core.lstm))
     inputs = types.agent_input(steps)
     return loss_lib.q_loss(
       config.loss,

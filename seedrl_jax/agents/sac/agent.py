@@ -5,6 +5,7 @@ the parameters before the step, as in the authors' code.
 """
 
 import functools
+import operator
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -18,6 +19,7 @@ from seedrl_jax import types
 from seedrl_jax.agents import base, minibatches, optimizers, sgd
 from seedrl_jax.agents.sac import loss as loss_lib
 from seedrl_jax.networks import (
+  coding,
   distributions,
   heads,
   health,
@@ -91,10 +93,8 @@ class Critic(nn.Module):
     ]
     for i, leaf in enumerate(self.leaves):
       if leaf.is_coded:
-        arrays[i] = observations.Coded(leaf, dtype, name=f'coded_{i}')(
-          arrays[i]
-        )
-    vectors = [observations.to_features(x, dtype) for x in arrays]
+        arrays[i] = coding.Coded(leaf, dtype, name=f'coded_{i}')(arrays[i])
+    vectors = [coding.to_features(x, dtype) for x in arrays]
     x = jnp.concatenate([x.reshape((len(x), -1)) for x in vectors], axis=-1)
     features = torsos.make_torso(self.config, x.shape[1:], name='torso')(x)
     return heads.BaselineHead(name='q')(features).reshape((length, batch))
@@ -159,9 +159,9 @@ class Learner:
     self._distribution = distributions.TanhGaussian(env_spec.action)
     self._policy = Policy(network, self._distribution.num_params)
     self._critic = Critic(network.config, network.leaves)
-    self.act = base.make_act(
-      self._policy, self._choose, lambda params: params.policy
-    )
+    network_params = operator.attrgetter('policy')
+    self.act = base.make_act(self._policy, self._choose, network_params)
+    self.measure = health.make_measure(self._policy, network_params)
     self._init_policy = network_lib.make_init(self._policy, network, env_spec)
     self._optimizer = optimizers.make(config)
     self._learning_rate = optimizers.learning_rate(config)
@@ -214,11 +214,6 @@ class Learner:
     mode = self._distribution.mode(outputs)
     action = base.with_evaluation(sampled, mode, self._env_spec, env_id)
     return AgentOutput(action)
-
-  def measure(
-    self, params: ActingParams, inputs: types.AgentInput, core: base.Core
-  ) -> dict[str, jax.Array]:
-    return health.measure(self._policy, params.policy, inputs, core)
 
   def update(
     self, state: State, batch: types.Batch, key: jax.Array, progress: jax.Array
@@ -294,9 +289,9 @@ class Learner:
       jax.lax.stop_gradient(params.policy), later, next_key
     )
     fixed = jax.lax.stop_gradient(params.critics)
-    taken = self._to_unit(steps.agent_output.action[:-1])
+    past_action = self._to_unit(steps.agent_output.action[:-1])
     values = loss_lib.Values(
-      q=self._values(params.critics, now, taken),
+      q=self._values(params.critics, now, past_action),
       policy_q=self._values(fixed, now, action),
       log_prob=log_prob,
       next_q=self._values(target_critics, later, next_action),

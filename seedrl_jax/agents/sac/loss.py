@@ -4,6 +4,7 @@ They are means over all T x B transitions, of which invalid ones (those that
 lead to FIRST) count 0. The update divides them by the share of the others.
 """
 
+import functools
 from typing import NamedTuple
 
 import chex
@@ -92,10 +93,7 @@ def _target(
 def _diagnostics(
   values: Values, target: jax.Array, error: jax.Array, valid: jax.Array
 ) -> dict[str, jax.Array]:
-
-  def mean(x: jax.Array) -> jax.Array:
-    return transitions_lib.mean_of_valid(x, valid)
-
+  mean = functools.partial(transitions_lib.mean_of_valid, valid=valid)
   return {
     'entropy': mean(-values.log_prob),
     'td_error': mean(jnp.mean(jnp.abs(error), axis=0)),

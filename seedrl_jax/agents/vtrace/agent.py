@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from seedrl_jax import types
-from seedrl_jax.agents import base, popart_config, sgd
+from seedrl_jax.agents import base, reward_config, sgd
 from seedrl_jax.agents.vtrace import loss as loss_lib
 from seedrl_jax.networks import distributions, heads, health, popart
 from seedrl_jax.networks import network as network_lib
@@ -29,7 +29,7 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
   """Makes the agent; raises ValueError if a config value does not fit."""
   network = network_lib.make_network(config.network, env_spec)
   distribution = distributions.make(env_spec.action, _MIN_DEVIATION)
-  has_popart = popart_config.is_used(config)
+  has_popart = reward_config.uses_popart(config)
   module = heads.ActorCritic(
     network, distribution, free_deviation=True, popart=has_popart
   )

@@ -2,7 +2,7 @@
 
 import ml_collections
 
-from seedrl_jax.agents import optimizer_config, popart_config, reward_config
+from seedrl_jax.agents import optimizer_config, reward_config
 from seedrl_jax.runtime import keys
 from seedrl_jax.runtime.keys import Key, Section, Table
 from seedrl_jax.runtime.settings import number, one_of, optional
@@ -43,7 +43,7 @@ KEYS: Table = {
     0.0, number(0), 'Weight of KL(acting policy, learner policy).'
   ),
   **reward_config.KEYS,
-  **popart_config.KEYS,
+  **reward_config.POPART_KEYS,
   'loss.reduction': Key(
     'mean',
     one_of('mean', 'sum'),

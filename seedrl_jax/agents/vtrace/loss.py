@@ -1,5 +1,6 @@
 """V-trace targets and the loss of unrolls that hold several episodes."""
 
+import functools
 from typing import NamedTuple
 
 import chex
@@ -204,10 +205,7 @@ def _diagnostics(
   targets: VTraceTargets,
   values: jax.Array,
 ) -> dict[str, jax.Array]:
-
-  def mean(x: jax.Array) -> jax.Array:
-    return transitions_lib.mean_of_valid(x, valid)
-
+  mean = functools.partial(transitions_lib.mean_of_valid, valid=valid)
   return {
     'entropy': mean(terms.entropy),
     'kl': mean(terms.kl),

@@ -117,9 +117,11 @@ def make_agent(
     value, _ = critic.apply(
       {'params': params}, types.agent_input(steps), batch.unroll.initial_core
     )
-    made = transitions.from_steps(steps, discount=config.loss.discount)
-    target = made.reward + made.discount * jax.lax.stop_gradient(value[1:])
-    error = jnp.where(made.valid, target - value[:-1], 0.0)
+    trajectory = transitions.from_steps(steps, discount=config.loss.discount)
+    target = trajectory.reward + trajectory.discount * jax.lax.stop_gradient(
+      value[1:]
+    )
+    error = jnp.where(trajectory.valid, target - value[:-1], 0.0)
     return 0.5 * jnp.mean(jnp.square(error)), error
 
   def update(
