@@ -5,6 +5,7 @@ The server has imported what they need, which takes most of the time of a start.
 
 import ctypes
 import functools
+import gc
 import json
 import os
 import pathlib
@@ -133,8 +134,11 @@ def main(fd: str) -> None:
 
   process.defer_packages()
   import seedrl_jax.lab.planning
+  import seedrl_jax.lab.studies.concurrent
   import seedrl_jax.run.system  # noqa: F401
 
+  # Garbage collection in a program would copy this memory.
+  gc.freeze()
   script = _serve(socket.socket(fileno=int(fd)))
   runpy.run_path(script, run_name='__main__')
 
