@@ -3,14 +3,11 @@
 The other R2D2 configs start from it.
 """
 
-import ml_collections
-
 from seedrl_jax.agents.r2d2 import keys as r2d2_keys
 from seedrl_jax.configs import base
 
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the configuration."""
+def get_config() -> base.Config:
   config = base.get_config(r2d2_keys.set_defaults)
   # A sequence has burn_in + unroll_length + lookahead + 1 steps; unroll_length
   # transitions are trained, and the next sequence begins unroll_length steps

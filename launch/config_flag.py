@@ -24,7 +24,6 @@ from seedrl_jax.run import keys as run_keys
 from seedrl_jax.runtime import config_files, keys, settings
 
 DEFAULT = 'vtrace_cartpole'
-PROGRAM = program.NAME
 
 # So that the calling program's help shows the flag.
 flags.disclaim_key_flags()
@@ -104,7 +103,7 @@ def load(argv: Sequence[str]) -> types.Config:
   try:
     return _finder().parse_file(path)
   except ValueError as e:
-    sys.exit(f'{PROGRAM}: --config={path}: {e}')
+    sys.exit(f'{program.NAME}: --config={path}: {e}')
 
 
 def parse(
@@ -136,7 +135,7 @@ def parse(
     raise
   if path_of(argv) is None:
     sys.exit(
-      f'{PROGRAM}: --config is missing; name a file, or one of configs/.'
+      f'{program.NAME}: --config is missing; name a file, or one of configs/.'
     )
   return rest
 
@@ -156,15 +155,15 @@ def _exit_on_error(
     yield
   except flags.UnrecognizedFlagError as e:
     hint = _meant_key(e, config or load(argv))
-    sys.exit(f'{PROGRAM}: {e}{hint}')
+    sys.exit(f'{program.NAME}: {e}{hint}')
   except flags.Error as e:
-    sys.exit(f'{PROGRAM}: {str(e).removeprefix("flag ")}')
+    sys.exit(f'{program.NAME}: {str(e).removeprefix("flag ")}')
   except (AttributeError, KeyError, TypeError):
     # ml_collections raises these for an unknown key, but a file may, too.
     sentence = _unknown_key(argv, config or load(argv), name)
     if sentence is None:
       raise
-    sys.exit(f'{PROGRAM}: {sentence}')
+    sys.exit(f'{program.NAME}: {sentence}')
 
 
 def overrides() -> dict[str, Any]:
@@ -179,7 +178,7 @@ def override(
 
   The error message calls the configuration `name`.
   """
-  argv, values = [PROGRAM, *arguments], flags.FlagValues()
+  argv, values = [program.NAME, *arguments], flags.FlagValues()
   with _exit_on_error(argv, config, name):
     holder = config_flags.DEFINE_config_dict(
       'config', copy.deepcopy(config), flag_values=values, sys_argv=argv

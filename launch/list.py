@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from absl import app
 
 from seedrl_jax.envs import factory, registry, trust
-from seedrl_jax.launch import program
+from seedrl_jax.launch import config_flag, program
 from seedrl_jax.runtime import config_files, process
 
 
@@ -33,16 +33,11 @@ def _configs() -> list[tuple[str, str]]:
 
 def _agents() -> list[tuple[str, str]]:
   """Returns the agents and the configurations that have them."""
-  agents = {name: config_files.load(name).agent for name in _trainable()}
+  configs = config_flag.shipped().items()
   return [
-    (agent, ', '.join(name for name, x in agents.items() if x == agent))
+    (agent, ', '.join(name for name, x in configs if x.agent == agent))
     for agent in trust.AGENTS
   ]
-
-
-def _trainable() -> list[str]:
-  # The benchmark's takes an argument.
-  return [name for name in config_files.names() if name != 'benchmark']
 
 
 def _envs() -> Iterable[tuple[str, str]]:

@@ -86,7 +86,8 @@ def main() -> None:
   def show(text: str) -> None:
     (line.update if _PROGRESS in text else line.say)(text)
 
-  layout, actor_access = _plan(), access.configured(flags.FLAGS.config.actors)
+  layout = _plan()
+  actor_access = access.configured(flags.FLAGS.config.actors)
   run = ray_cluster.RayRun(_ADDRESS.value or None, layout, actor_access, show)
   stop = train.Stop()
   # After Ray has set handlers of its own.

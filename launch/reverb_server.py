@@ -6,9 +6,9 @@ A run uses it by --config.replay.address=<machine>:8000. `--check` tests whether
 a server can run here.
 """
 
+import sys
 import time
-import types
-from typing import Any, NoReturn
+from typing import Any
 
 from absl import flags, logging
 
@@ -45,12 +45,6 @@ _CHECK = flags.DEFINE_bool(
   'Tell what there is, start a server for a moment, and exit with 0 if that '
   'worked. Makes the environment if it is missing.',
 )
-
-
-def _stop(number: int, frame: types.FrameType | None) -> NoReturn:
-  del number, frame
-  # Interrupts any wait; the server is closed on the way out.
-  raise SystemExit(0)
 
 
 def _check() -> None:
@@ -106,7 +100,8 @@ def _serve() -> None:
 
 def main() -> None:
   """Serves or checks."""
-  process.on_stop(_stop)
+  # Interrupts any wait; the server is closed on the way out.
+  process.on_stop(lambda *_: sys.exit(0))
   if _CHECK.value:
     _check()
   else:

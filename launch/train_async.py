@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from seedrl_jax.launch import config_flag, train
+from seedrl_jax.launch import program, train
 from seedrl_jax.runtime import process, workdir
 from seedrl_jax.workers import children
 
@@ -48,7 +48,7 @@ def _serve(argv: Sequence[str]) -> None:
   try:
     shard.main(train.CONFIG.value, children.parent_info() or {})
   except ValueError as e:
-    sys.exit(f'{config_flag.PROGRAM}: {e}')
+    sys.exit(f'{program.NAME}: {e}')
 
 
 def _keep_running(argv: Sequence[str]) -> None:

@@ -4,6 +4,8 @@ A run in a test sets `topology.max_devices`. Child processes inherit only the
 folder of compiled programs.
 """
 
+import contextlib
+import functools
 import gc
 import os
 import signal
@@ -12,10 +14,11 @@ from collections.abc import Iterator
 import jax
 import pytest
 
-from seedrl_jax.replay.reverb.server import environment
+from seedrl_jax.replay.reverb.server import environment, server
 from seedrl_jax.runtime import process
-from tests import runs
+from tests import runs, shared_reverb
 from tests.actors import processes
+from tests.replay.reverb import shared_servers
 
 process.defer_packages()
 jax.config.update('jax_platforms', 'cpu')
@@ -74,6 +77,25 @@ def server_python_fixture() -> str:
   return reverb_or_skip()
 
 
+@pytest.fixture(scope='session', name='reverb_factory')
+def reverb_factory_fixture(
+  server_python: str,
+) -> Iterator[shared_servers.ServerFactory]:
+  """Returns what starts Reverb servers in one process."""
+  factory = shared_servers.ServerFactory(server_python)
+  with contextlib.closing(factory):
+    yield factory
+
+
+@pytest.fixture(name='shared_reverb')
+def shared_reverb_fixture(
+  reverb_factory: shared_servers.ServerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """Has runs in this process start their Reverb servers in one other."""
+  make = functools.partial(shared_reverb.ReverbServer, reverb_factory)
+  monkeypatch.setattr(server, 'ReverbServer', make)
+
+
 def reverb_or_skip() -> str:
   """Returns a Python that has Reverb; skips the test if none is available.
 
@@ -102,5 +124,5 @@ def pytest_terminal_summary(
 def backend_fixture(request: pytest.FixtureRequest) -> str:
   """Returns each `replay.backend`."""
   if request.param == 'reverb':
-    request.getfixturevalue('server_python')
+    request.getfixturevalue('shared_reverb')
   return request.param

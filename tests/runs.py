@@ -27,7 +27,7 @@ from seedrl_jax.envs import step_checks
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import system
 from seedrl_jax.runtime import file_io, progress, report
-from tests import refusals
+from tests import forked
 from tests.patience import PATIENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -298,17 +298,15 @@ def call(
   **environment: str,
 ) -> subprocess.CompletedProcess[str]:
   """Runs launch/PROGRAM.py to its end."""
-  return subprocess.run(
-    [sys.executable, ROOT / f'launch/{program}.py', *flags],
-    cwd=cwd,
-    env=environment_of(environment),
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+  command = [ROOT / f'launch/{program}.py', *flags]
+  return forked.call(command, cwd=cwd, env=environment_of(environment))
 
 
-refusal = refusals.refusal
+def refusal(program: str, *flags: str) -> str:
+  """Returns the sentence with which launch/PROGRAM.py refuses its flags."""
+  result = call(program, *flags)
+  assert result.returncode == 1 and result.stderr.count('\n') == 1, result
+  return result.stderr.removesuffix('\n')
 
 
 class Program:
@@ -327,23 +325,28 @@ class Program:
     script: str = 'train.py',
     omit: Collection[str] = (),
     config: str | None = 'base',
+    is_forked: bool = True,
     **environment: str,
   ):
-    """Starts it; without `config` it goes on with the run's own."""
+    """Starts it; without `config` it goes on with the run's own.
+
+    Without `is_forked`, Python starts, which takes longer; see `tests.forked`.
+    """
     self._workdir = workdir
     tiny_flags = [
       f'--config.{k}={v}' for k, v in _TINY.items() if k not in omit
     ]
-    self.process = subprocess.Popen(
-      [
-        sys.executable,
-        ROOT / 'launch' / script,
-        *([f'--config={ROOT}/configs/{config}.py'] if config else []),
-        f'--workdir={workdir}',
-        *tiny_flags,
-        '--config.log.every_seconds=0.05',
-        *flags,
-      ],
+    command = [
+      ROOT / 'launch' / script,
+      *([f'--config={ROOT}/configs/{config}.py'] if config else []),
+      f'--workdir={workdir}',
+      *tiny_flags,
+      '--config.log.every_seconds=0.05',
+      *flags,
+    ]
+    start = forked.Popen if is_forked else subprocess.Popen
+    self.process = start(
+      command if is_forked else [sys.executable, *command],
       env=environment_of(environment),
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,

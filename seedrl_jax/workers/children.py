@@ -45,7 +45,7 @@ class Child:
   def __init__(
     self,
     title: str,
-    make_info: Callable[[], Mapping[str, Any]],
+    make_info: Callable[[int], Mapping[str, Any]],
     fds: Sequence[int],
     log: pathlib.Path,
     processors: Sequence[int],
@@ -56,7 +56,8 @@ class Child:
 
     Args:
       title: names the process in messages, such as 'Worker 1'.
-      make_info: returns JSON values for a process that is about to start.
+      make_info: returns JSON values for a process that is about to start,
+        after that many deaths.
       fds: file descriptors that it inherits.
       processors: those that it may use; () means all.
       on_death: called after each death, in the child's thread.
@@ -110,8 +111,7 @@ class Child:
         if early_deaths == _MOST_EARLY_DEATHS:
           self.failure = (
             f'{self._title} has died {early_deaths} times soon after its '
-            'start: '
-            f'{_last_line(self._log)} (all in {self._log}).'
+            f'start: {_last_line(self._log)} (all in {self._log}).'
           )
           return
         self._on_death()
@@ -126,7 +126,7 @@ class Child:
     """Runs one process to its end; returns whether to start another."""
     self.link, theirs = socket.socketpair()
     self._log.parent.mkdir(parents=True, exist_ok=True)
-    info = {**self._make_info(), 'link': theirs.fileno()}
+    info = {**self._make_info(self.deaths), 'link': theirs.fileno()}
     with theirs, self._log.open('ab') as log:
       self._process = subprocess.Popen(
         _command(self._processors),

@@ -24,11 +24,7 @@ from seedrl_jax.runtime import config_changes, process, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.workers import board as board_lib
 from seedrl_jax.workers import children as children_lib
-from seedrl_jax.workers import (
-  server,
-  shared,
-  synchronous,
-)
+from seedrl_jax.workers import server, shared, synchronous
 from seedrl_jax.workers import updater as updater_lib
 
 
@@ -62,7 +58,6 @@ class AsynchronousWorkers(coordinator.Coordinator):
     self._num_models = config.asynchronous.model_workers
     self._config, self._workdir = config, workdir
     self._worker_info, self._say = worker_info, say
-    self._processors = [processors(i) for i in range(self.count)]
     self._parameters: Any = None
     self._children: list[children_lib.Child] = []
     # Of a parameter server.
@@ -73,30 +68,29 @@ class AsynchronousWorkers(coordinator.Coordinator):
       self._link = socket.socket(fileno=worker_info['link'])
 
   def check_start(self, config: ml_collections.ConfigDict) -> None:
-    self._check_start(config)
+    if self._worker_info is None:
+      self._check_agent(config)
+    else:
+      first = self._worker_info['config']
+      local = config_changes.flat_config(config)
+      for key in sorted(first.keys() | local.keys()):
+        if first.get(key) != local.get(key) and key != 'replay.address':
+          raise coordinator.HostsMismatch(
+            f'--config.{key}: the run has {first.get(key)} and this worker '
+            f'{local.get(key)}; start all workers with one configuration.'
+          )
     # For what is computed outside the updater, such as the optimiser's step.
     jax.config.update('jax_default_device', self._device())
 
-  def _check_start(self, config: ml_collections.ConfigDict) -> None:
-    if self._worker_info is None:
-      if self._num_models:
-        self._check_models(config)
-      for key in 'normalize_pixels', 'popart':
-        if config.network.get(key, False):
-          raise ValueError(
-            f'--config.network.{key}=True: asynchronous workers share '
-            'gradients but no statistics; give False.'
-          )
-      return
-    first, local = self._worker_info['config'], _flat(config)
-    for key in sorted(first.keys() | local.keys()):
-      if first.get(key) != local.get(key) and key != 'replay.address':
-        raise coordinator.HostsMismatch(
-          f'--config.{key}: the run has {first.get(key)} and this worker '
-          f'{local.get(key)}; start all workers with one configuration.'
+  def _check_agent(self, config: ml_collections.ConfigDict) -> None:
+    for key in 'normalize_pixels', 'popart':
+      if config.network.get(key, False):
+        raise ValueError(
+          f'--config.network.{key}=True: asynchronous workers share '
+          'gradients but no statistics; give False.'
         )
-
-  def _check_models(self, config: ml_collections.ConfigDict) -> None:
+    if not self._num_models:
+      return
     flag = f'--config.asynchronous.model_workers={self._num_models}: '
     if 'planning' not in config:
       raise ValueError(f'{flag}only dyna_q has a model; take none.')
@@ -203,7 +197,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
   ) -> None:
     child = children_lib.Child(
       f'Shard {index}',
-      lambda: info,
+      lambda deaths: info,
       fds,
       self._workdir.path / f'shards/{index}.log',
       process.PROCESSORS,
@@ -245,7 +239,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
     fds = {'board': self._board.fd, **self._parameters.fds}
     info = {
       'fds': fds,
-      'config': _flat(self._config),
+      'config': config_changes.flat_config(self._config),
       'replay_address': replay_address,
     }
     for index in range(1, self.count):
@@ -255,16 +249,16 @@ class AsynchronousWorkers(coordinator.Coordinator):
           functools.partial(self._make_info, index, info),
           tuple(fds.values()),
           self._workdir.of_host(index).path / 'worker.log',
-          self._processors[index],
+          processors(index),
           functools.partial(self._on_death, index),
           self._config.asynchronous.patience,
         )
       )
 
-  def _make_info(self, index: int, info: Mapping[str, Any]) -> dict[str, Any]:
+  def _make_info(
+    self, index: int, info: Mapping[str, Any], deaths: int
+  ) -> dict[str, Any]:
     """Returns the settings for a process of worker `index`."""
-    children = self._children
-    deaths = children[index - 1].deaths if index <= len(children) else 0
     # Each start has seeds of its own.
     record = {**self._record, 'starts': self._record['starts'] + deaths}
     return {
@@ -332,19 +326,12 @@ class AsynchronousWorkers(coordinator.Coordinator):
     self._exchange(figures)
 
   def wait_saved(self) -> None:
-    self._close()
-
-  def leave(self) -> None:
-    self._close()
-
-  def fail(self, reason: str, text: str) -> None:
-    children_lib.stop(self._children)
-    self._close()
-
-  def _close(self) -> None:
     # The last checkpoint needed them.
     children_lib.stop(self._shards)
 
+  def leave(self) -> None:
+    children_lib.stop(self._shards)
 
-def _flat(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  return config_changes.flat_config(config)
+  def fail(self, reason: str, text: str) -> None:
+    children_lib.stop(self._children)
+    children_lib.stop(self._shards)

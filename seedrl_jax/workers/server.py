@@ -20,7 +20,7 @@ def split(array: np.ndarray, count: int) -> Sequence[np.ndarray]:
 
 
 class ServerParameters:
-  """Parameters of a server; see `shared.SharedParameters`.
+  """Parameters of a server; has the methods of `shared.SharedMemory`.
 
   A gradient goes to all shards at once, and their replies bring the parameters
   of the next `read`. Each shard counts its own versions, and judges by them how

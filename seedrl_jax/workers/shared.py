@@ -1,4 +1,4 @@
-"""Parameters that several workers train: the interface, and shared memory.
+"""Parameters that several workers train in shared memory.
 
 Hogwild! (Niu et al. 2011, arXiv 1106.5730) updates shared parameters without
 locks: two updates at once may lose a part of each other. A3C (Mnih et al. 2016,
@@ -8,7 +8,7 @@ arXiv 1602.01783) shares RMSProp's statistics in the same way.
 import fcntl
 import time
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,24 +32,6 @@ class Snapshot(NamedTuple):
   params: np.ndarray
   target: np.ndarray
   version: int
-
-
-class SharedParameters(Protocol):
-  """Parameters that several workers train."""
-
-  def read(self) -> Snapshot:
-    """Returns a copy of the newest parameters."""
-
-  def apply(
-    self, gradient: np.ndarray, version: int, learning_rate: float
-  ) -> None:
-    """Applies a gradient `[P]` of the parameters of `version`.
-
-    Too old ones are discarded, and counted.
-    """
-
-  def vectors(self) -> flat.Vectors:
-    """Returns a copy of all that training changes, for a checkpoint."""
 
 
 class SharedMemory:
@@ -96,6 +78,7 @@ class SharedMemory:
       array[...] = new
 
   def read(self) -> Snapshot:
+    """Returns a copy of the newest parameters."""
     # The version first: what is written meanwhile is newer than it says.
     version = self._board.version()
     snapshot = Snapshot(self._params.copy(), self._target.copy(), version)
@@ -105,6 +88,10 @@ class SharedMemory:
   def apply(
     self, gradient: np.ndarray, version: int, learning_rate: float
   ) -> None:
+    """Applies a gradient `[P]` of the parameters of `version`.
+
+    Too old ones are discarded, and counted.
+    """
     if self._lock:
       start = time.perf_counter()
       # The kernel frees the lock of a process that ends. One that has hung is
@@ -131,11 +118,7 @@ class SharedMemory:
     if not self._board.count_staleness(version, self._max_staleness):
       return
     flat.step_in_place(
-      self._trainer.step,
-      self._params,
-      self._optimizer,
-      gradient,
-      learning_rate,
+      self._trainer.step, self._params, self._optimizer, gradient, learning_rate
     )
     self._board.row.updates += 1
     self._board.row['bytes'] += gradient.nbytes
@@ -144,6 +127,7 @@ class SharedMemory:
       update_target(trainer.target_update_rate, self._params, self._target)
 
   def vectors(self) -> flat.Vectors:
+    """Returns a copy of all that training changes, for a checkpoint."""
     return flat.Vectors(
       self._params.copy(),
       self._target.copy(),

@@ -13,7 +13,7 @@ from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.learner import update
 from seedrl_jax.workers import board as board_lib
-from seedrl_jax.workers import flat, shared
+from seedrl_jax.workers import flat, server, shared
 
 # Of the running mean and deviation of the loss.
 _LOSS_DECAY = 0.99
@@ -54,11 +54,7 @@ class AsynchronousStep(update.GradientStep):
   The training device keeps no agent state: the shared parameters hold it.
   """
 
-  def __init__(
-    self,
-    agent: base.Agent,
-    config: ml_collections.ConfigDict,
-  ):
+  def __init__(self, agent: base.Agent, config: ml_collections.ConfigDict):
     """`config` is the section `asynchronous`.
 
     Raises:
@@ -82,7 +78,7 @@ class AsynchronousStep(update.GradientStep):
 
   def attach(
     self,
-    parameters: shared.SharedParameters,
+    parameters: shared.SharedMemory | server.ServerParameters,
     board: board_lib.Board,
     progress: float,
   ) -> None:

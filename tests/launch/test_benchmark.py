@@ -1,4 +1,4 @@
-"""Tests of launch/benchmark.py on tiny cases, and of its refusals."""
+"""Tests of launch/benchmark.py on tiny cases."""
 
 import pytest
 
@@ -8,35 +8,11 @@ from seedrl_jax.run import layout
 from tests import runs
 
 
-@pytest.mark.parametrize(
-  ('arguments', 'sentence'),
-  [
-    (
-      [],
-      'benchmark: say what to measure: one of system, replay, '
-      'actors, peers, scaling, startup, architectures, accelerator.',
-    ),
-    (['system', '--case=pong'], 'There is no case pong; take one of free, '),
-    (['system', '--windows=1'], '--windows=1'),
-    (['system', '--envs=0'], '--envs=0'),
-    (['scaling', '--case=3x1'], '--case=3x1: scaling has 1x1, 2x1, 4x1, 8x1, '),
-    (['startup', '--case=pong'], 'update: train: --config=pong: there is no '),
-    (['replay', '--case=pong'], '--case=pong: replay has clients, r2d2.'),
-    (
-      ['peers', '--case=free'],
-      '--case=free: peers has cartpole128, gymnax_cartpole, pong_shallow, ',
-    ),
-    (
-      ['peers', '--peer=acme'],
-      'benchmark: --peer=acme: take one of stable-baselines3, sample-factory',
-    ),
-  ],
-)
-def test_wrong_command_line_is_told_in_a_sentence(arguments, sentence):
-  done = runs.call('benchmark', *arguments)
-  assert done.returncode != 0
-  assert sentence in done.stderr
-  assert 'Traceback' not in done.stderr
+@pytest.mark.parametrize('flag', ['--windows=1', '--envs=0'])
+def test_a_wrong_flag_is_named(flag):
+  result = runs.call('benchmark', 'system', flag)
+  assert result.returncode != 0 and flag in result.stderr
+  assert 'Traceback' not in result.stderr
 
 
 def _lines(*arguments: str) -> list[str]:

@@ -56,9 +56,3 @@ def test_error_is_one_sentence(workdir):
   )
   assert refusal.startswith('evaluate: --')
   assert refusal.endswith('holds no checkpoint 7; there are: 1.')
-
-
-def test_workdir_is_required():
-  result = _evaluate('--episodes=1')
-  assert result.returncode == 1
-  assert '--workdir' in result.stdout + result.stderr

@@ -29,9 +29,34 @@ _CASES = {
     (['--config.batch_size=0'], '--config.batch_size=0: give 1 to'),
     (['--config.env.num_envs=0'], '--config.env.num_envs=0: give'),
   ],
+  'benchmark': [
+    (
+      [],
+      'say what to measure: one of system, replay, actors, peers, scaling, '
+      'startup, architectures, accelerator.',
+    ),
+    (['system', '--case=pong'], 'There is no case pong; take one of free, '),
+    (['scaling', '--case=3x1'], '--case=3x1: scaling has 1x1, 2x1, 4x1, 8x1, '),
+    (['startup', '--case=pong'], 'update: train: --config=pong: there is no '),
+    (['replay', '--case=pong'], '--case=pong: replay has clients, r2d2.'),
+    (
+      ['peers', '--case=free'],
+      '--case=free: peers has cartpole128, gymnax_cartpole, pong_shallow, ',
+    ),
+    (
+      ['peers', '--peer=acme'],
+      '--peer=acme: take one of stable-baselines3, sample-factory',
+    ),
+  ],
   'check_env': [
     (['--config.env.num_envs=-1'], '--config.env.num_envs=-1: '),
     (['--config.env.tasks=a,b'], '--config.env.tasks: names several'),
+  ],
+  'compile': [
+    ([], '--target is missing; give one, as --target=v5e:2x4.'),
+    (['--target=v5e'], '--target=v5e: shape of the grid of chips not'),
+    (['--target=v5e:2x2', '--config=nothing'], 'there is no such file'),
+    (['--target=v5e:2x2', 'now'], 'unexpected arguments: now'),
   ],
   'evaluate': [
     ([], "--workdir is missing; name a run's work directory."),

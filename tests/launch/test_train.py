@@ -14,8 +14,8 @@ from tests.patience import PATIENCE
 _LONG = '--config.total_env_frames=100000000'
 
 
-def _train(workdir, *flags, **environment):
-  program = runs.Program(workdir, *flags, **environment)
+def _train(workdir, *flags, **kwargs):
+  program = runs.Program(workdir, *flags, **kwargs)
   code, err = program.end()
   return code, ''.join(program.lines), err
 
@@ -84,7 +84,7 @@ def test_a_second_run_is_kept_out_and_nohup_is_respected(tmp_path):
   # As `nohup` does; children inherit it.
   before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
   try:
-    program = runs.Program(tmp_path, _LONG)
+    program = runs.Program(tmp_path, _LONG, is_forked=False)
   finally:
     signal.signal(signal.SIGHUP, before)
   program.wait_for_updates()
@@ -198,6 +198,7 @@ def test_eight_simulated_devices_and_a_trace(tmp_path):
     '--config.num_eval_envs=1',
     '--config.total_env_frames=4000',
     '--profile=2',
+    is_forked=False,
     XLA_FLAGS='--xla_force_host_platform_device_count=8',
     SEEDRL_TELL_START='1',
   )
@@ -218,6 +219,6 @@ def test_missing_system_library_is_one_sentence(tmp_path):
     "raise ImportError('libz-9.so.1: cannot open shared object file')\n"
   )
   path = os.pathsep.join([str(tmp_path), str(runs.ROOT)])
-  code, _, err = _train(tmp_path / 'run', PYTHONPATH=path)
+  code, _, err = _train(tmp_path / 'run', is_forked=False, PYTHONPATH=path)
   assert (code, len(err.splitlines())) == (1, 1)
   assert err.startswith('train: EnvPool cannot be imported: libz-9.so.1: ')

@@ -29,7 +29,7 @@ _AGENTS = {
 }
 
 
-def _config(name, factory, frames=10_000, **kwargs):
+def _config(name, factory, frames=3000, **kwargs):
   make, values = _AGENTS[name]
   small = {
     'env__num_envs': 16,

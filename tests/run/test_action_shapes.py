@@ -49,7 +49,7 @@ def _train(config: Any, folder: pathlib.Path) -> None:
   assert summary['updates'] > 3
 
 
-@pytest.mark.usefixtures('server_python')
+@pytest.mark.usefixtures('shared_reverb')
 def test_unrolls_replayed_by_reverb(kind: str, tmp_path: pathlib.Path):
   _train(_config(kind, **_REPLAY, replay__backend='reverb'), tmp_path)
 
@@ -63,7 +63,7 @@ def test_remote_actors(
 ):
   is_local = inference == handshake.LOCAL
   if is_local:
-    request.getfixturevalue('server_python')
+    request.getfixturevalue('shared_reverb')
   backend = 'reverb' if is_local else 'embedded'
   config = _config(
     kind, env__num_envs=0, actors__max_envs=4, replay__backend=backend

@@ -62,7 +62,7 @@ _CASES = {
 }
 
 
-@pytest.mark.usefixtures('server_python')
+@pytest.mark.usefixtures('shared_reverb')
 @pytest.mark.parametrize('name', _CASES)
 def test_remote_actors_reverb_resumption_and_evaluation(
   name: str, tmp_path: pathlib.Path

@@ -235,7 +235,7 @@ def test_unrolls_begin_together_within_a_narrow_bound(most, size):
   assert plan_lib.make_plan(config).shares[0].batch_size == 2
 
 
-@pytest.mark.usefixtures('server_python')
+@pytest.mark.usefixtures('shared_reverb')
 @pytest.mark.parametrize('patience', [0.0, 600.0])
 def test_nothing_older_from_reverb_is_trained_on(tmp_path, patience):
   config = _config(

@@ -27,7 +27,13 @@ def child_fixture(tmp_path, monkeypatch):
   monkeypatch.setattr(children, '_command', lambda processors: command)
   monkeypatch.setattr(children, '_FIRST_PAUSE', 0.0)
   child = children.Child(
-    'Worker 1', dict, (), tmp_path / 'worker.log', (), lambda: None, PATIENCE
+    'Worker 1',
+    lambda deaths: {},
+    (),
+    tmp_path / 'worker.log',
+    (),
+    lambda: None,
+    PATIENCE,
   )
   yield child
   children.stop([child])

@@ -222,10 +222,8 @@ def test_rejected_gradients_change_nothing(serve, version, value, sentence):
 
 def test_other_users_get_no_answer(serve, monkeypatch):
   monkeypatch.setattr(os, 'getuid', lambda: -2)
-  looks = []
 
   def check():
-    looks.append(0)
     raise coordinator.WorkerFailed('The shard has closed the connection.')
 
   _, (worker,), _ = serve(shards.make_config(), check=check)

@@ -1,5 +1,7 @@
 """Compiles all programs of small runs, for simulated CPUs as the target."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -34,9 +36,15 @@ def _compile(plan):
   return {c.name: c for c in programs.compile_all(plan)}
 
 
+@functools.cache
+def _cartpole(num_devices=4):
+  """Returns a plan and what is compiled of it, for several tests."""
+  plan = _plan(vtrace_cartpole, num_devices)
+  return plan, list(programs.compile_all(plan))
+
+
 def test_programs_of_a_run_with_a_queue():
-  plan = _plan(vtrace_cartpole)
-  compiled = _compile(plan)
+  compiled = {c.name: c for c in _cartpole()[1]}
   assert list(compiled) == ['update', 'act 4', 'publish']
   update = compiled['update']
   # Two layers of 64 units for policy and value, forwards and twice backwards.
@@ -59,7 +67,7 @@ def test_programs_of_a_run_with_a_replay_and_a_core():
 
 
 def test_pieces_of_an_update_count_as_often_as_they_are_called():
-  whole = _compile(_plan(vtrace_cartpole, 1))['update']
+  (whole,) = (c for c in _cartpole(1)[1] if c.name == 'update')
   pieces = _compile(_plan(vtrace_cartpole, 1, learner__micro_batches=3))
   names = [name for name in pieces if name.startswith('update')]
   assert names == ['update: cut', 'update: accumulate', 'update: finish']
@@ -85,8 +93,7 @@ def test_a_torso_works_in_chunks_on_tpus_only():
 
 
 def test_ceilings_of_each_split_that_divides_the_batch():
-  plan = _plan(vtrace_cartpole)
-  compiled = list(programs.compile_all(plan))
+  plan, compiled = _cartpole()
   device = _TARGET.device
   splits = bounds.splits(plan, compiled, device)
   assert [(s.inference, s.training) for s in splits] == [(3, 1), (2, 2), (1, 3)]
@@ -130,16 +137,15 @@ def test_a_smaller_share_of_the_batch_takes_as_many_operations():
 
 
 def test_one_device_takes_turns():
-  plan = _plan(vtrace_cartpole, 1)
-  compiled = list(programs.compile_all(plan))
+  plan, compiled = _cartpole(1)
   (split,) = bounds.splits(plan, compiled, _TARGET.device)
   assert split.limit == 'both'
   assert 1 / split.steps == pytest.approx(1 / split.learning + 1 / split.acting)
 
 
 def test_report_has_programs_and_splits_and_says_that_it_bounds(capsys):
-  plan = _plan(vtrace_cartpole)
-  report.print_all('vtrace', _TARGET, plan, programs.compile_all(plan))
+  plan, compiled = _cartpole()
+  report.print_all('vtrace', _TARGET, plan, compiled)
   printed = capsys.readouterr().out
   assert '| act 4 |' in printed
   assert '| 2:2 * |' in printed
