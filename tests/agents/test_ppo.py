@@ -176,7 +176,9 @@ def test_first_step_on_fresh_data_is_the_policy_gradient(changes):
   # With statistics, and a policy that depends on the observation.
   state = jax.tree.map(lambda x: x[0], jax.device_get(state.agent))
   assert state.observations[0].num and state.returns.num
-  batch = _act(agent, state, _batch(agent, np.random.default_rng(5)))
+  batch = sequences.acted(
+    agent, agent.acting_params(state), _batch(agent, np.random.default_rng(5))
+  )
   steps, core = batch.unroll.steps, batch.unroll.initial_core
   ppo = agent.update.__self__
 
@@ -319,7 +321,9 @@ def test_stops_at_the_target_kl():
     })
     agent = base.load_agent(config, _env_spec())
     state = jax.jit(agent.init)(jax.random.key(1))
-    batch = _act(agent, state, _batch(agent, np.random.default_rng(5)))
+    batch = sequences.acted(
+      agent, agent.acting_params(state), _batch(agent, np.random.default_rng(5))
+    )
     new, output = _update_once(agent, state, batch)
     return (new.params, new.opt_state), output.metrics
 
@@ -360,7 +364,9 @@ def test_bounds_only_scale_the_actions():
   scaled_batch = batch._replace(
     unroll=batch.unroll._replace(steps=steps._replace(previous_action=previous))
   )
-  scaled_batch = _act(scaled, state, scaled_batch)
+  scaled_batch = sequences.acted(
+    scaled, scaled.acting_params(state), scaled_batch
+  )
   output, expected = (
     x.unroll.steps.agent_output for x in (scaled_batch, batch)
   )

@@ -274,6 +274,24 @@ def test_no_gradient_through_burn_in():
   assert not np.allclose(other, same, rtol=1e-2)
 
 
+def test_burn_in_reaches_only_the_episode_that_goes_on():
+  agent = _Agent()
+  batch = agent.batch()
+  steps = batch.unroll.steps
+  observation = steps.observation.copy()
+  observation[:_BURN_IN] += 1.0
+  other = batch._replace(
+    unroll=batch.unroll._replace(steps=steps._replace(observation=observation))
+  )
+  before, after = agent.priorities(batch), agent.priorities(other)
+  # Environments whose episode starts at the first trained step.
+  fresh = steps.step_type[_BURN_IN] == types.StepType.FIRST
+  assert fresh.sum() >= 2
+  np.testing.assert_array_equal(before[fresh], after[fresh])
+  goes_on = _goes_on_past_burn_in(steps)
+  assert (before[goes_on] != after[goes_on]).all()
+
+
 def test_zero_state_forgets_memory_and_keeps_frames():
   stored = _Agent(**{'network.frame_stack': 2})
   zero = _Agent(**{'network.frame_stack': 2, 'loss.initial_state': 'zero'})

@@ -181,10 +181,19 @@ def test_steps_of_each_part_and_the_targets():
   chex.assert_trees_all_close(after.target_critics, expected, rtol=1e-5)
 
 
-def test_first_temperature_is_the_configured_one():
-  learner = _learner(_config(**{'loss.temperature': 0.2}))
-  params = jax.jit(learner.init)(_KEY).params
-  assert np.exp(params.log_temperature) == pytest.approx(0.2)
+@pytest.mark.parametrize(('target', 'sign'), [(50.0, 1), (-50.0, -1)])
+@pytest.mark.parametrize('adapts', [True, False])
+def test_temperature_seeks_the_target_entropy(target, sign, adapts):
+  config = _config(**{
+    'loss.target_entropy': target,
+    'loss.adapt_temperature': adapts,
+    'loss.temperature': 0.2,
+  })
+  first = jax.jit(_learner(config).init)(_KEY).params.log_temperature
+  assert np.exp(first) == pytest.approx(0.2)
+  before = _state(_learner(config)).params.log_temperature
+  after = _updated(config, [_batch()]).agent.params.log_temperature
+  assert np.sign(after - before) == sign * adapts
 
 
 @pytest.mark.parametrize('step', [0, 1])

@@ -26,7 +26,7 @@ from seedrl_jax.inference import (
   unroll_program,
 )
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay import blocks, device, table_configs
+from seedrl_jax.replay import blocks, device
 from tests.device_envs import toys
 from tests.inference import assembly
 
@@ -160,9 +160,9 @@ class _Case:
 
   def worker(self) -> tuple[device_worker.DeviceWorker, list]:
     recorder, inserted = self.make_assembler()
-    queue = table_configs.QueueConfig('unrolls', 100)
-    store = device.DeviceStore(queue, self.unroll_spec, _WIDTH, 1)
-    pool = store.table('unrolls')
+    pool = device.DeviceStore(_queue(), self.unroll_spec, _WIDTH, 1).table(
+      'unrolls'
+    )
 
     class Writer:
       def allocate(self) -> replay.Block:
@@ -197,6 +197,12 @@ class _Case:
       None if self.is_queue else recorder,
     )
     return worker, inserted
+
+
+def _queue():
+  from seedrl_jax.replay import table_configs
+
+  return table_configs.QueueConfig('unrolls', 100)
 
 
 @pytest.mark.parametrize('name', _MAKES)

@@ -217,6 +217,14 @@ def test_run_ends_when_told_to_stop_or_the_stream_or_store_is_closed():
   bench.run()
 
 
+def test_batches_that_never_recur_shut_out_none_that_do():
+  worker = worker_bench.Bench(toys.Stream(6, [[*range(6)]]), 6).worker
+  for ids in itertools.permutations(range(6), 3):
+    worker._layout(np.array(ids, np.int32).tobytes())
+  recurring = np.arange(6, dtype=np.int32).tobytes()
+  assert worker._layout(recurring) is worker._layout(recurring)
+
+
 @pytest.mark.parametrize(
   ('dropped', 'starts'),
   [
