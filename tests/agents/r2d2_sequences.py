@@ -8,6 +8,16 @@ from seedrl_jax.configs import r2d2_base
 from tests.agents import sequences
 
 NUM_ACTIONS = 3
+ENV_SPEC = types.EnvSpec(
+  types.StreamSpec(
+    observation=types.ArraySpec((2,), np.dtype('float32')),
+    action=types.discrete(NUM_ACTIONS),
+    action_repeat=1,
+    name='toy',
+  ),
+  num_envs=6,
+  num_eval_envs=2,
+)
 
 
 def config(**changes):

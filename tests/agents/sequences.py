@@ -8,17 +8,6 @@ from seedrl_jax.agents import base
 from seedrl_jax.agents.vtrace import agent as vtrace
 from seedrl_jax.inference import specs
 
-ENV_SPEC = types.EnvSpec(
-  types.StreamSpec(
-    observation=types.ArraySpec((2,), np.dtype('float32')),
-    action=types.discrete(3),
-    action_repeat=1,
-    name='toy',
-  ),
-  num_envs=6,
-  num_eval_envs=2,
-)
-
 
 def random_steps(
   rng: np.random.Generator,
@@ -74,32 +63,6 @@ def batch_of(steps: types.Steps, initial_core: types.Nest) -> types.Batch:
   return types.Batch(
     types.Unroll(steps, initial_core, env_id), np.ones(batch, np.float32)
   )
-
-
-def random_core(
-  rng: np.random.Generator, agent: base.Agent, batch: int
-) -> types.Nest:
-  """Returns random core states of `batch` environments."""
-  return jax.tree.map(
-    lambda x: rng.normal(size=x.shape).astype(x.dtype),
-    agent.initial_core(batch),
-  )
-
-
-def act(
-  agent: base.Agent, params: base.Params, batch: types.Batch
-) -> types.Batch:
-  """Returns a batch with the outputs of an agent for each of its steps."""
-  jitted, core = jax.jit(agent.act), batch.unroll.initial_core
-  steps, outputs = batch.unroll.steps, []
-  env_id = np.zeros(len(batch.weight), np.int32)
-  for t in range(len(steps.reward)):
-    step = jax.tree.map(lambda x, t=t: x[t], types.agent_input(steps))
-    output, core = jitted(params, jax.random.key(t), step, core, env_id)
-    outputs.append(output)
-  output = jax.tree.map(lambda *x: np.stack(x), *outputs)
-  steps = steps._replace(agent_output=output)
-  return batch._replace(unroll=batch.unroll._replace(steps=steps))
 
 
 def pieces_of(batch: types.Batch, count: int) -> list[types.Batch]:

@@ -160,6 +160,33 @@ def test_a_loss_is_that_without_illegal_actions(name):
   chex.assert_trees_all_close(metrics, few_metrics, rtol=1e-4, atol=1e-6)
 
 
+def test_gradients_are_finite_differences():
+  values, others, baseline, steps, index = _problem(1)
+  action = steps.agent_output.action
+  taken = np.take_along_axis(index, action[..., None], -1)[..., 0]
+  legal = np.zeros(values.shape, bool)
+  np.put_along_axis(legal, index, True, -1)
+
+  def loss(values):
+    masked = (action_masks.apply(x, legal) for x in (values, others))
+    return _ppo(*masked, baseline, _with_action(steps, taken))[0]
+
+  slope = np.asarray(jax.jit(jax.grad(loss))(values))
+  few, few_others = (np.take_along_axis(x, index, -1) for x in (values, others))
+
+  def reference(changed):
+    args = few_others, baseline, _with_action(steps, action)
+    return _ppo(changed, *args, reference=True)
+
+  few, step = np.float64(few), 1e-6
+  for place in np.ndindex(2, _BATCH, _LEGAL):
+    change = np.zeros_like(few)
+    change[place] = step
+    difference = (reference(few + change) - reference(few - change)) / 2 / step
+    full = (*place[:2], index[place])
+    np.testing.assert_allclose(slope[full], difference, atol=1e-6)
+
+
 def test_epsilon_greedy_draws_legal_actions_evenly():
   size = 20_000
   legal = np.tile([[1, 0, 1, 1], [0, 0, 0, 1]], (size // 2, 1)) > 0
@@ -256,3 +283,38 @@ def test_masks_leave_continuous_parts_alone():
   among = action_masks.among_params(legal, distribution.is_logit)
   # Two logits, a mean, three logits and a deviation.
   np.testing.assert_array_equal(among, [[1, 0, 1, 1, 0, 1, 1]])
+
+
+@pytest.mark.parametrize('name', ['vtrace', 'ppo'])
+def test_losses_of_several_choices_sum_those_of_each(name):
+  """Joint log-probability, entropy and KL, by a single choice of 12 values."""
+  values, others, baseline, steps, _ = _problem(2)
+  rng = np.random.default_rng(0)
+  sizes = (2, 3)
+  action = np.stack([rng.integers(0, n, _SHAPE) for n in sizes], -1)
+
+  def joint(x):
+    p, q = (vtrace_reference.log_softmax(y) for y in (x[..., :2], x[..., 2:]))
+    return (p[..., :, None] + q[..., None, :]).reshape(*_SHAPE, 6)
+
+  distribution = distributions.Categorical(sizes, (2,))
+  code = distribution.one_hot(action)
+  log_prob = distribution.log_prob(values, action)
+  one = action[..., 0] * 3 + action[..., 1]
+  expected = np.take_along_axis(joint(values), one[..., None], -1)[..., 0]
+  np.testing.assert_allclose(log_prob, expected, rtol=1e-4, atol=1e-5)
+  assert (code.sum(-1) == 2).all()
+  if name == 'ppo':
+    return
+  config = _loss_config(base_config.get_config, kl_cost=0.3)
+  outputs = heads.ActorCriticOutput(values, baseline)
+  several = steps._replace(agent_output=vtrace.AgentOutput(action, others))
+  loss, output = vtrace_loss.vtrace_loss(
+    config, distribution, outputs, several, _COST
+  )
+  single = steps._replace(agent_output=vtrace.AgentOutput(one, joint(others)))
+  expected = vtrace_reference.vtrace(
+    config, joint(values), baseline, single, _COST
+  )
+  np.testing.assert_allclose(loss, expected.loss, rtol=2e-5)
+  assert output.metrics['entropy'] < distribution.max_entropy

@@ -139,7 +139,10 @@ class _Subject:
   def batch(self, seed=0):
     """Returns unrolls that the agent has acted, from random cores."""
     rng, steps = np.random.default_rng(seed), self.steps(seed)
-    core = sequences.random_core(rng, self.agent, _BATCH)
+    core = jax.tree.map(
+      lambda x: rng.normal(size=x.shape).astype(np.float32),
+      self.agent.initial_core(_BATCH),
+    )
     keys = jax.random.split(jax.random.key(seed), self.length + 1)
     acted = self._unroll(core, (keys, types.agent_input(steps)))
     steps = steps._replace(agent_output=jax.device_get(acted))

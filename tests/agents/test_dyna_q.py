@@ -22,7 +22,7 @@ from tests.agents import r2d2_reference, r2d2_sequences, sequences
 from tests.networks import parameters
 
 _KEY = jax.random.key(0)
-_ENV_SPEC = sequences.ENV_SPEC
+_ENV_SPEC = r2d2_sequences.ENV_SPEC
 _MASK = types.ArraySpec((1, 3), np.dtype(np.int8))
 _MASKED_SPEC = _ENV_SPEC._replace(
   stream=_ENV_SPEC.stream._replace(
@@ -171,6 +171,62 @@ def test_model_loss_and_errors_equal_numpy(masked):
   chex.assert_trees_all_close(metrics, expected, rtol=1e-4)
   error = loss_lib.rollout_error(_predict(params), steps)
   np.testing.assert_allclose(error, np.mean(far), rtol=1e-4)
+
+
+def _linear_system(rng, size):
+  """Returns a batch of a known system whose episodes end where x_0 > 1."""
+  drift = np.array([[0.9, 0.2], [-0.2, 0.9]])
+  push = np.array([[0.5, 0], [-0.5, 0], [0, 0.5]])
+  steps = r2d2_sequences.random_steps(rng, 3, size)
+  action, x = steps.agent_output.action, [rng.uniform(-1, 1, (size, 2))]
+  for a in action[:-1]:
+    x.append(x[-1] @ drift + push[a])
+  x = np.stack(x).astype(np.float32)
+  reward = np.zeros_like(steps.reward)
+  reward[1:] = x[:-1, :, 1] + action[:-1]
+  steps = steps._replace(
+    observation=x,
+    reward=reward,
+    discount=np.where(x[..., 0] > 1, 0, 1).astype(np.float32),
+    step_type=np.full_like(steps.step_type, _MID),
+  )
+  return sequences.batch_of(steps, _agent().initial_core(size))
+
+
+def test_learns_a_linear_system():
+  agent = _agent(**{
+    'planning.role': 'model',
+    'planning.ratio': 1e-3,
+    'optimizer.learning_rate': 5e-3,
+    'optimizer.epsilon': 1e-8,
+  })
+  rng = np.random.default_rng(0)
+  data = [_linear_system(rng, 128) for _ in range(20)]
+  data = jax.tree.map(lambda *x: jnp.stack(x), *data)
+
+  def step(state, i):
+    batch = jax.tree.map(lambda x: x[i % 20], data)
+    state, output = agent.update(state, batch, _KEY, jnp.float32(0.0))
+    return state, output.metrics
+
+  @functools.partial(jax.vmap, axis_name=base.AXIS)
+  def train(state):
+    return jax.lax.scan(step, state, jnp.arange(800))
+
+  state = jax.jit(agent.init)(_KEY)
+  state, metrics = jax.jit(train)(jax.tree.map(lambda x: x[None], state))
+  for name in ('observation', 'reward', 'termination', 'rollout'):
+    losses = metrics[f'model_{name}'][0]
+    assert losses[-20:].mean() < 0.1 * losses[:20].mean(), name
+  fresh = _linear_system(rng, 500).unroll.steps
+  params = jax.tree.map(lambda x: x[0], state.params['model'])
+  predicted = _predict(params)(
+    fresh.observation[0], fresh.agent_output.action[0]
+  )
+  assert np.abs(predicted.observation - fresh.observation[1]).mean() < 0.05
+  assert np.abs(predicted.reward - fresh.reward[1]).mean() < 0.05
+  ends = predicted.termination > 0
+  assert (ends == (fresh.discount[1] == 0)).mean() > 0.95
 
 
 _ALL_CHANGED = {

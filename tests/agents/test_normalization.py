@@ -2,10 +2,12 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from absl.testing import parameterized
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
@@ -64,6 +66,27 @@ def test_without_numbers_nothing_changes():
   actual = _merge_all(1, [np.full((2, 1, 3), np.nan, np.float32)], [none])
   for a, b in zip(actual, lib.initial((3,)), strict=True):
     np.testing.assert_array_equal(a[0], b)
+
+
+class VariantsTest(parameterized.TestCase):
+  @chex.all_variants()
+  def test_scales_observations_and_counts_returns(self):
+    statistics = lib.Statistics(np.float32(9), np.float32(1), np.float32(4))
+    x = np.array([3.0, -99.0], np.float32)
+    normalize = self.variant(functools.partial(lib.normalize, clip=5.0))
+    np.testing.assert_allclose(normalize(statistics, x), [1.0, -5.0])
+    reward, first = np.array([2.0, 2.0], np.float32), np.array([False, True])
+    count = self.variant(functools.partial(lib.next_return, discount=0.5))
+    np.testing.assert_allclose(count(x, reward, first), [3.5, 0.0])
+
+  @chex.all_variants()
+  def test_merges_what_counts(self):
+    # On one device.
+    merge = self.variant(jax.vmap(lib.merge, axis_name=base.AXIS))
+    x = np.array([[[1.0, 5.0, np.nan]]], np.float32)
+    counts = np.array([[[True, True, False]]])
+    num, mean, var = merge(_replicate(1, lib.initial()), x, counts)
+    np.testing.assert_allclose([num, mean, var], [[2.0], [3.0], [4.0]])
 
 
 def test_normalizes_floating_leaves_only_and_clips():

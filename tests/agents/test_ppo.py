@@ -2,12 +2,14 @@
 
 import contextlib
 import copy
+import functools
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from absl.testing import parameterized
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, normalization, transitions
@@ -73,13 +75,26 @@ def _steps(rng, kind='continuous'):
 
 
 def _batch(agent, rng, steps=None):
-  core = sequences.random_core(rng, agent, _BATCH)
+  core = jax.tree.map(
+    lambda x: rng.normal(size=x.shape).astype(np.float32),
+    agent.initial_core(_BATCH),
+  )
   return sequences.batch_of(_steps(rng) if steps is None else steps, core)
 
 
-def _act(agent, state, batch):
+def _acted(agent, state, batch):
   """Returns the batch with the actions of `state`'s policy."""
-  return sequences.act(agent, agent.acting_params(state), batch)
+  act, core = jax.jit(agent.act), batch.unroll.initial_core
+  steps, outputs = batch.unroll.steps, []
+  for t in range(_LENGTH + 1):
+    step = jax.tree.map(lambda x, t=t: x[t], types.agent_input(steps))
+    key = jax.random.key(t)
+    params = agent.acting_params(state)
+    output, core = act(params, key, step, core, np.arange(_BATCH))
+    outputs.append(output)
+  acted = jax.tree.map(lambda *x: np.stack(x), *outputs)
+  steps = steps._replace(agent_output=acted)
+  return batch._replace(unroll=batch.unroll._replace(steps=steps))
 
 
 def _train(agent, num_devices=1):
@@ -167,6 +182,21 @@ def test_equals_the_papers_sums(kind, changes):
     np.testing.assert_allclose(metrics[name], value[valid].mean(), rtol=1e-4)
 
 
+class VariantsTest(parameterized.TestCase):
+  @chex.all_variants()
+  def test_truncation_bootstraps_and_termination_does_not(self):
+    # Two environments, MID, LAST, FIRST, MID; the first is truncated.
+    made = transitions.Transitions(
+      valid=np.array([[1, 1], [0, 0], [1, 1]], bool),
+      reward=np.array([[1, 1], [0, 0], [7, 7]], np.float32),
+      discount=np.array([[0.5, 0], [0.0, 0.0], [0.5, 0.5]], np.float32),
+    )
+    values = np.array([[3, 3], [8, 8], [20, 20], [30, 30]], np.float32)
+    advantages = functools.partial(loss_lib.advantages, lambda_=0.9)
+    found = self.variant(advantages)(made, values)
+    np.testing.assert_allclose(found, [[2, -2], [0, 0], [2, 2]])
+
+
 @pytest.mark.parametrize('changes', [{}, _RECURRENT])
 def test_first_step_on_fresh_data_is_the_policy_gradient(changes):
   config = _config(**{'loss.baseline_cost': 0.0, **changes})
@@ -176,9 +206,7 @@ def test_first_step_on_fresh_data_is_the_policy_gradient(changes):
   # With statistics, and a policy that depends on the observation.
   state = jax.tree.map(lambda x: x[0], jax.device_get(state.agent))
   assert state.observations[0].num and state.returns.num
-  batch = sequences.acted(
-    agent, agent.acting_params(state), _batch(agent, np.random.default_rng(5))
-  )
+  batch = _acted(agent, state, _batch(agent, np.random.default_rng(5)))
   steps, core = batch.unroll.steps, batch.unroll.initial_core
   ppo = agent.update.__self__
 
@@ -321,9 +349,7 @@ def test_stops_at_the_target_kl():
     })
     agent = base.load_agent(config, _env_spec())
     state = jax.jit(agent.init)(jax.random.key(1))
-    batch = sequences.acted(
-      agent, agent.acting_params(state), _batch(agent, np.random.default_rng(5))
-    )
+    batch = _acted(agent, state, _batch(agent, np.random.default_rng(5)))
     new, output = _update_once(agent, state, batch)
     return (new.params, new.opt_state), output.metrics
 
@@ -358,15 +384,13 @@ def test_bounds_only_scale_the_actions():
   )
   state = jax.jit(plain.init)(jax.random.key(0))
   batch = _batch(plain, np.random.default_rng(0))
-  batch = _act(plain, state, batch)
+  batch = _acted(plain, state, batch)
   steps = batch.unroll.steps
   previous = _MIDDLE + _HALF * steps.previous_action
   scaled_batch = batch._replace(
     unroll=batch.unroll._replace(steps=steps._replace(previous_action=previous))
   )
-  scaled_batch = sequences.acted(
-    scaled, scaled.acting_params(state), scaled_batch
-  )
+  scaled_batch = _acted(scaled, state, scaled_batch)
   output, expected = (
     x.unroll.steps.agent_output for x in (scaled_batch, batch)
   )

@@ -20,6 +20,16 @@ from tests.agents import pqn_reference, sequences
 
 _LENGTH, _BATCH, _ACTIONS = 7, 8, 3
 _KEY = jax.random.PRNGKey(0)
+_ENV_SPEC = types.EnvSpec(
+  types.StreamSpec(
+    observation=types.ArraySpec((2,), np.dtype('float32')),
+    action=types.discrete(_ACTIONS),
+    action_repeat=1,
+    name='toy',
+  ),
+  num_envs=6,
+  num_eval_envs=2,
+)
 
 
 def _config(**changes):
@@ -89,13 +99,16 @@ def test_equals_a_mixture_of_n_step_returns(changes):
 
 def _batch(agent):
   rng = np.random.default_rng(0)
-  core = sequences.random_core(rng, agent, _BATCH)
+  core = jax.tree.map(
+    lambda x: rng.normal(size=x.shape).astype(np.float32),
+    agent.initial_core(_BATCH),
+  )
   return sequences.batch_of(_sequence()[1], core)
 
 
 def _updated(config, progress=0.0):
   """Returns the agent's states after and before an update."""
-  agent = base.load_agent(config, sequences.ENV_SPEC)
+  agent = base.load_agent(config, _ENV_SPEC)
   updater = update_lib.Updater(agent, jax.devices()[:1])
   initial = update_lib.initial_state(agent, _KEY)
   batch = updater.shard([_batch(agent)])
@@ -106,8 +119,8 @@ def _updated(config, progress=0.0):
 def test_targets_are_fixed_before_the_first_epoch():
   config = _config()
   state, initial = _updated(config)
-  agent = base.load_agent(config, sequences.ENV_SPEC)
-  network = network_lib.make_network(config.network, sequences.ENV_SPEC)
+  agent = base.load_agent(config, _ENV_SPEC)
+  network = network_lib.make_network(config.network, _ENV_SPEC)
   module = heads.QNetwork(network, 0, False)
   loss = agent_lib.make_loss(module)
   batch, optimizer = _batch(agent), optimizers.make(config)
@@ -144,7 +157,7 @@ def test_epsilon_follows_the_progress():
     'exploration.final_epsilon': 0.2,
     'exploration.decay_share': 0.5,
   })
-  agent = base.load_agent(config, sequences.ENV_SPEC)
+  agent = base.load_agent(config, _ENV_SPEC)
   for progress, expected in ((0.25, 0.6), (0.9, 0.2)):
     state, initial = _updated(config, progress=progress)
     epsilon = agent.acting_params(state).epsilon
@@ -154,4 +167,4 @@ def test_epsilon_follows_the_progress():
 
 def test_refuses_pieces_of_minibatches():
   with pytest.raises(ValueError, match=r'micro_batches=2: .* give 1'):
-    base.load_agent(_config(**{'learner.micro_batches': 2}), sequences.ENV_SPEC)
+    base.load_agent(_config(**{'learner.micro_batches': 2}), _ENV_SPEC)

@@ -21,7 +21,7 @@ from tests.networks import parameters
 
 _LENGTH, _BURN_IN = 4, 2
 _KEY = jax.random.key(0)
-_ENV_SPEC = sequences.ENV_SPEC
+_ENV_SPEC = r2d2_sequences.ENV_SPEC
 
 
 def _sequence(length=_LENGTH + 2):
@@ -149,11 +149,11 @@ def test_initial_priorities_take_acting_values_for_both_networks(
 
 
 def test_only_a_prioritized_replay_has_initial_priorities():
-  prioritized, uniform = (
+  found = [
     _Agent(**{'replay.sampler': sampler}).agent.initial_priorities
     for sampler in ('prioritized', 'uniform')
-  )
-  assert prioritized is not None and uniform is None
+  ]
+  assert found[0] is not None and found[1] is None
 
 
 def test_priority_without_a_transition_is_zero():
@@ -185,7 +185,10 @@ class _Agent:
     rng = np.random.default_rng(0)
     steps = r2d2_sequences.steps_with_ends(rng, length)
     width = steps.reward.shape[1]
-    core = sequences.random_core(rng, self.agent, width)
+    core = jax.tree.map(
+      lambda x: rng.normal(size=x.shape).astype(x.dtype),
+      self.initial_core(width),
+    )
     weight = rng.uniform(0.1, 1.0, width).astype(np.float32)
     return sequences.batch_of(steps, core)._replace(weight=weight)
 
@@ -342,21 +345,25 @@ def test_ladder_leaves_the_state_as_it_was():
   assert agent.agent.acting_params(state).epsilon == ()
 
 
-def test_training_environments_explore_by_the_ladder():
-  agent, width = _acting('ladder'), 4000
+@pytest.mark.parametrize('schedule', ['ladder', 'linear'])
+def test_training_environments_explore_as_scheduled(schedule):
+  agent, width = _acting(schedule), 4000
   step = types.AgentInput(
     observation=np.ones((width, 2), np.float32),
     reward=np.zeros(width, np.float32),
     previous_action=np.zeros(width, np.int32),
     first=np.ones(width, bool),
   )
-  params = exploration.ActingParams(agent.params(), ())
+  epsilon = jnp.float32(0.9) if schedule == 'linear' else ()
+  params = exploration.ActingParams(agent.params(), epsilon)
   env_id = np.arange(width, dtype=np.int32) % 8
   output, _ = jax.jit(agent.act)(
     params, _KEY, step, agent.initial_core(width), env_id
   )
   other = np.asarray(output.action) != np.argmax(output.q_values, -1)
-  trained = np.asarray(exploration.ladder(0.4, 7.0, 6, np.arange(6)))
+  trained = np.full(6, 0.9)
+  if schedule == 'ladder':
+    trained = np.asarray(exploration.ladder(0.4, 7.0, 6, np.arange(6)))
   share = [other[env_id == i].mean() for i in range(8)]
   # Two of three random actions are others. Five standard errors.
   expected = np.append(trained, [1e-3, 1e-3]) * 2 / 3

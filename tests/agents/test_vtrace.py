@@ -22,6 +22,16 @@ from tests.networks import parameters
 
 _LENGTH, _BATCH, _ACTIONS = 7, 6, 3
 _KEY = jax.random.key(0)
+_ENV_SPEC = types.EnvSpec(
+  types.StreamSpec(
+    observation=types.ArraySpec((2,), np.dtype('float32')),
+    action=types.discrete(_ACTIONS),
+    action_repeat=1,
+    name='toy',
+  ),
+  num_envs=6,
+  num_eval_envs=2,
+)
 _DISTRIBUTION = distributions.Categorical((_ACTIONS,))
 
 
@@ -255,10 +265,10 @@ def _agent(**changes):
   config.network.lstm_size = 4
   config.network.use_previous_action = True
   config.update_from_flattened_dict(changes)
-  agent = base.load_agent(config, sequences.ENV_SPEC)
+  agent = base.load_agent(config, _ENV_SPEC)
   params = parameters.draw(lambda key: agent.init(key).params, _KEY)
-  network = network_lib.make_network(config.network, sequences.ENV_SPEC)
-  distribution = distributions.make(sequences.ENV_SPEC.action)
+  network = network_lib.make_network(config.network, _ENV_SPEC)
+  distribution = distributions.make(_ENV_SPEC.action)
   module = heads.ActorCritic(network, distribution)
   loss = agent_lib.make_loss(config, module)
   return agent, params, functools.partial(loss, key=None, target_params=())
@@ -271,7 +281,16 @@ def _batch(agent):
 def test_on_policy_batch_has_weight_one():
   agent, params, loss = _agent()
   batch = _batch(agent)
-  batch = sequences.act(agent, params['network'], batch)
+  steps, core = batch.unroll.steps, batch.unroll.initial_core
+  outputs, act = [], jax.jit(agent.act)
+  for t in range(_LENGTH + 1):
+    step = jax.tree.map(lambda x, t=t: x[t], types.agent_input(steps))
+    output, core = act(params['network'], _KEY, step, core, np.arange(_BATCH))
+    outputs.append(output)
+  acted = jax.tree.map(lambda *x: np.stack(x), *outputs)
+  batch = batch._replace(
+    unroll=batch.unroll._replace(steps=steps._replace(agent_output=acted))
+  )
   _, output = jax.jit(loss)(params, batch=batch)
   np.testing.assert_allclose(output.metrics['rho'], 1.0, atol=1e-5)
   np.testing.assert_allclose(output.metrics['kl'], 0.0, atol=1e-5)

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from absl.testing import parameterized
 from scipy import stats
 
 from seedrl_jax import types
@@ -120,6 +121,20 @@ def test_categorical_is_scipys(spec):
     (categorical.entropy(params), entropy),
   ):
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
+
+
+class VariantsTest(parameterized.TestCase):
+  @chex.all_variants()
+  def test_density_and_entropy_of_a_standard_gaussian(self):
+    gaussian = distributions.make(_BOX)
+    params = np.zeros((2, 4), np.float32)
+    action = np.tile(np.float32(_MIDDLE), (2, 1))
+    log_prob = self.variant(gaussian.log_prob)(params, action)
+    # At its mean, half a nat per number above minus the entropy.
+    entropy = self.variant(gaussian.entropy)(params)
+    expected = np.log(2 * np.pi) + np.log(_HALF).sum()
+    np.testing.assert_allclose(log_prob, [-expected] * 2, rtol=1e-5)
+    np.testing.assert_allclose(entropy, [expected + 1] * 2, rtol=1e-5)
 
 
 _SPECS = {

@@ -57,6 +57,13 @@ def test_first_weights_are_orthogonal_with_their_gains():
     np.testing.assert_allclose(values, gain, rtol=1e-5)
 
 
+def test_first_policy_is_nearly_uniform():
+  features = np.random.default_rng(0).normal(size=(20, 64))
+  head = heads.PolicyHead(5)
+  logits, _ = jax.jit(head.init_with_output)(jax.random.key(0), features)
+  np.testing.assert_allclose(jax.nn.softmax(logits), 0.2, atol=0.02)
+
+
 def test_no_state_changes_a_free_deviation():
   features = np.random.default_rng(0).normal(size=(20, 8))
   head = heads.PolicyHead(6, num_free=3)

@@ -174,6 +174,16 @@ def test_initial_core_is_zeros_in_the_frames_dtype():
     np.testing.assert_array_equal(x, 0)
 
 
+def test_bfloat16_computes_in_it_and_keeps_float32():
+  config = _config(compute_dtype='bfloat16', lstm_size=5, frame_stack=2)
+  config.use_previous_action = True
+  net, variables, inputs, core = _make(config, _OBSERVATIONS['minigrid'])
+  features, core = _apply(net, variables, inputs, core)
+  assert features.dtype == jnp.bfloat16
+  chex.assert_type(jax.tree.leaves(variables), jnp.float32)
+  chex.assert_type(list(core.lstm), jnp.float32)
+
+
 def test_layout_of_the_environment_makes_no_difference():
   last = types.ArraySpec((40, 36, 1), np.dtype('uint8'))
   config = _config(frame_stack=4)
@@ -219,6 +229,18 @@ def test_previous_actions_of_other_kinds_are_appended():
     codes, ([0.5, -1], [0, 0], [0, 1, 0, 1, 0, 0], [0] * 6), strict=True
   ):
     np.testing.assert_array_equal(code, expected)
+
+
+@pytest.mark.parametrize('clip', [0.0, 0.5, 3.0])
+def test_previous_reward_is_clipped_as_configured(clip):
+  config = _config(use_previous_action=True, previous_reward_clip=clip)
+  net, variables, inputs, core = _make(config, _FLOATS)
+  features, _ = _apply(net, variables, inputs, core)
+  assert np.abs(inputs.reward).max() > 3.0
+  bound = clip or np.inf
+  np.testing.assert_array_equal(
+    features[..., -1], np.clip(inputs.reward, -bound, bound)
+  )
 
 
 def test_previous_action_is_unseen_where_unused():

@@ -270,11 +270,18 @@ def test_networks_of_earlier_releases_are_recognised(
     observations.check_release(*arguments)
 
 
-def _prepared(x, has_levels=False):
+def _prepared(x, dtype=jnp.float32, has_levels=False):
   function = jax.jit(coding.to_features, static_argnums=(1, 2))
-  features = function(x, jnp.float32, has_levels)
-  assert features.dtype == jnp.float32
+  features = function(x, dtype, has_levels)
+  assert features.dtype == dtype
   return np.asarray(features)
+
+
+def test_pictures_are_scaled_to_one():
+  x = np.full((2, 32, 32, 3), 255, np.uint8)
+  y = _prepared(x)
+  assert y.shape == x.shape
+  np.testing.assert_allclose(y, 1.0, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -290,6 +297,11 @@ def test_images_of_bytes_are_normalized(shape, dtype, expected):
   leaf = _leaf(shape, dtype, normalize_pixels=True)
   assert leaf.is_normalized == expected
   assert leaf.describe().endswith('normalised pixels') == expected
+
+
+def test_bytes_of_a_vector_are_scaled():
+  y = _prepared(np.array([[0, 51]], np.uint8))
+  np.testing.assert_allclose(y, [[0.0, 0.2]], rtol=1e-6)
 
 
 def test_grids_gain_a_one_hot_code():
@@ -308,17 +320,12 @@ def test_scalar_integers_become_one_hot():
   np.testing.assert_allclose(y[:, -1], [3 / 64, 100 / 64])
 
 
-@pytest.mark.parametrize(
-  ('x', 'dtype', 'expected'),
-  [
-    ([[0, 51, 255]], np.uint8, [[0.0, 0.2, 1.0]]),
-    ([0, 1], np.bool_, [0, 1]),
-    ([0, 1], np.float32, [0, 1]),
-    ([[-1, 20]], np.float32, [[-1, 20]]),
-    ([[-1, 20]], np.int32, [[-1, 20]]),
-  ],
-)
-def test_only_bytes_are_scaled(x, dtype, expected):
-  x = np.array(x, dtype)
-  np.testing.assert_allclose(_prepared(x), expected, rtol=1e-6)
-  assert coding.to_features(x, jnp.bfloat16).dtype == jnp.bfloat16
+@pytest.mark.parametrize('dtype', [jnp.bool_, jnp.float32])
+def test_scalar_that_is_no_integer_stays_one_number(dtype):
+  np.testing.assert_array_equal(_prepared(np.array([0, 1], dtype)), [0, 1])
+
+
+@pytest.mark.parametrize('dtype', [jnp.float32, jnp.int32])
+def test_other_numbers_are_only_cast(dtype):
+  y = _prepared(np.array([[-1, 20]], dtype), jnp.bfloat16)
+  np.testing.assert_array_equal(y.astype(np.float32), [[-1.0, 20.0]])

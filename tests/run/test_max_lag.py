@@ -6,15 +6,15 @@ import time
 import numpy as np
 import pytest
 
-from seedrl_jax.agents.ppo import keys as ppo_keys
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.run import plan as plan_lib
 from tests import runs
+from tests.agents.epochs import keys as epochs_keys
 from tests.patience import PATIENCE, wait_until
 
 
 def _epochs():
-  config = base_config.get_config(ppo_keys.set_defaults)
+  config = base_config.get_config(epochs_keys.set_defaults)
   config.epochs, config.minibatches = 2, 1
   return config
 
