@@ -10,6 +10,7 @@ import pytest
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, exploration, transitions
+from seedrl_jax.agents.ppo import agent as ppo
 from seedrl_jax.agents.ppo import loss as ppo_loss
 from seedrl_jax.agents.pqn import agent as pqn
 from seedrl_jax.agents.pqn import loss as pqn_loss
@@ -26,12 +27,19 @@ from seedrl_jax.configs import (
   r2d2_base,
 )
 from seedrl_jax.networks import action_masks, distributions, heads
-from tests.agents import sequences
+from tests.agents import (
+  ppo_reference,
+  pqn_reference,
+  r2d2_reference,
+  sequences,
+  vtrace_reference,
+)
 from tests.networks import parameters
 
 _LENGTH, _BATCH, _ACTIONS, _LEGAL = 7, 6, 5, 3
 _SHAPE = (_LENGTH + 1, _BATCH)
 _KEY = jax.random.key(0)
+_COST = np.float32(0.02)
 
 
 def _loss_config(make, **changes):
@@ -41,28 +49,38 @@ def _loss_config(make, **changes):
 
 
 # Each maps values `[T + 1, B, n]`, their others (of behaviour, or of a target
-# network), baselines and steps with actions to (loss, metrics).
+# network), baselines and steps with actions to (loss, metrics), or to a loss
+# in float64 if `reference`.
 
 
-def _vtrace(values, others, baseline, steps):
+def _vtrace(values, others, baseline, steps, reference=False):
   config = _loss_config(base_config.get_config, kl_cost=0.3)
   output = vtrace.AgentOutput(steps.agent_output.action, others)
   steps = steps._replace(agent_output=output)
+  if reference:
+    args = config, values, baseline, steps, _COST
+    return vtrace_reference.vtrace(*args).loss
   distribution = distributions.Categorical(values.shape[-1:])
   outputs = heads.ActorCriticOutput(values, baseline)
   loss, output = vtrace_loss.vtrace_loss(
-    config, distribution, outputs, steps, np.float32(0.02)
+    config, distribution, outputs, steps, _COST
   )
   return loss, output.metrics
 
 
-def _ppo(values, others, baseline, steps):
+def _ppo(values, others, baseline, steps, reference=False):
   config = _loss_config(
     ppo_cartpole.get_config, normalize_advantages='no', entropy_cost=0.1
   )
   action = steps.agent_output.action
   distribution = distributions.Categorical(values.shape[-1:])
   log_prob = distribution.log_prob(others, action)
+  if reference:
+    log_prob = np.float64(log_prob)
+  steps = steps._replace(agent_output=ppo.AgentOutput(action, log_prob))
+  if reference:
+    args = values[:-1], np.float64(baseline[:-1]), np.float64(baseline), steps
+    return ppo_reference.ppo(config, ppo_reference.categorical, *args).loss
   trajectory = transitions.from_steps(steps, discount=config.discount)
   advantage = ppo_loss.advantages(trajectory, baseline, config.lambda_)
   samples = ppo_loss.Samples(
@@ -77,19 +95,24 @@ def _ppo(values, others, baseline, steps):
   return ppo_loss.ppo_loss(config, distribution, outputs, samples)
 
 
-def _r2d2(values, others, baseline, steps, make=r2d2_base):
+def _r2d2(values, others, baseline, steps, reference=False, make=r2d2_base):
   del baseline
   config = _loss_config(make.get_config)
   weight = np.linspace(0.5, 1.0, _BATCH).astype(np.float32)
-  loss, output = r2d2_loss.q_loss(
-    config, values, others, steps, weight, _LENGTH - 1
-  )
+  length = _LENGTH - 1
+  if reference:
+    errors = r2d2_reference.td_errors(config, values, others, steps, length)
+    return r2d2_reference.loss(config, errors, weight, length)
+  loss, output = r2d2_loss.q_loss(config, values, others, steps, weight, length)
   return loss, {**output.metrics, 'priority': output.priorities.max()}
 
 
-def _pqn(values, others, baseline, steps):
+def _pqn(values, others, baseline, steps, reference=False):
   del others, baseline
   config = _loss_config(pqn_cartpole.get_config)
+  if reference:
+    target, _ = pqn_reference.targets(config, values, steps)
+    return pqn_reference.loss(config, values, target, steps)
   target = pqn_loss.targets(config, values, steps)
   sample = pqn.Sample(
     steps.agent_output.action, jnp.pad(target, ((0, 1), (0, 0)))
@@ -106,12 +129,12 @@ _LOSSES = {
 }
 
 
-def _problem():
+def _problem(seed=0):
   """Returns values, others, baseline, steps, and which actions are legal.
 
   These are int `[T + 1, B, L]`; the actions of the steps count among them.
   """
-  rng = np.random.default_rng(0)
+  rng = np.random.default_rng(seed)
   steps = sequences.random_steps(rng, _LENGTH, _BATCH, _LEGAL)
   values, others = rng.normal(size=(2, *_SHAPE, _ACTIONS)).astype(np.float32)
   baseline = rng.normal(size=_SHAPE).astype(np.float32)
@@ -148,6 +171,8 @@ def test_a_loss_is_that_without_illegal_actions(name):
 
   few, few_others = (np.take_along_axis(x, index, -1) for x in (values, others))
   (few_value, few_metrics), few_slope = gradient(few, few_others, less)
+  expected = function(few, few_others, baseline, less, reference=True)
+  np.testing.assert_allclose(value, expected, rtol=2e-5)
   np.testing.assert_allclose(value, few_value, rtol=1e-5)
   np.testing.assert_allclose(
     np.take_along_axis(np.asarray(slope), index, -1), few_slope, atol=1e-6

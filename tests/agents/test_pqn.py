@@ -7,9 +7,10 @@ import jax
 import numpy as np
 import optax
 import pytest
+from absl.testing import parameterized
 
 from seedrl_jax import types
-from seedrl_jax.agents import base, optimizers
+from seedrl_jax.agents import base, optimizers, transitions
 from seedrl_jax.agents.pqn import agent as agent_lib
 from seedrl_jax.agents.pqn import loss as loss_lib
 from seedrl_jax.configs import pqn_cartpole
@@ -95,6 +96,28 @@ def test_equals_a_mixture_of_n_step_returns(changes):
     metrics['q_target'], target[:-1][valid].mean(), rtol=1e-5
   )
   np.testing.assert_allclose(metrics['masked_share'], 1 - valid.mean(), 1e-5)
+
+
+class PureFunctionTest(parameterized.TestCase):
+  @chex.variants(with_jit=True, without_jit=True)
+  @parameterized.parameters(
+    # One-step Q-learning: each reward plus half the next value.
+    (0.0, [1 + 2, 1 + 4, 7 + 15], [1 + 2, 1, 7 + 15]),
+    # Monte Carlo returns; a truncated episode's value stands for its rest.
+    (1.0, [1 + 0.5 * 5, 1 + 4, 7 + 15], [1 + 0.5, 1, 7 + 15]),
+    (0.5, [1 + 0.5 * 4.5, 1 + 4, 7 + 15], [1 + 0.5 * 2.5, 1, 7 + 15]),
+  )
+  def test_targets_of_two_episodes(self, lambda_, truncated, terminated):
+    # MID, MID, LAST, FIRST, MID.
+    trajectory = transitions.Transitions(
+      valid=np.array([[1, 1], [1, 1], [0, 0], [1, 1]], bool),
+      reward=np.array([[1, 1], [1, 1], [0, 0], [7, 7]], np.float32),
+      discount=np.array([[0.5, 0.5], [0.5, 0], [0, 0], [0.5] * 2], np.float32),
+    )
+    value = np.array([[4, 4], [8, 8], [20, 20], [30, 30]], np.float32)
+    actual = self.variant(loss_lib.lambda_returns)(trajectory, value, lambda_)
+    expected = np.array([truncated, terminated]).T
+    np.testing.assert_allclose(actual[np.array([0, 1, 3])], expected)
 
 
 def _batch(agent):

@@ -6,6 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from absl.testing import parameterized
 
@@ -220,12 +221,27 @@ def test_entropy_cost_moves_towards_its_target(target, direction):
   assert np.sign(-jax.jit(jax.grad(total))(param)) == direction
 
 
-@pytest.mark.parametrize(('log', 'expected'), [(25, 20), (-3, -3), (-21, -20)])
-def test_entropy_cost_stays_within_bounds(log, expected):
+def test_entropy_cost_comes_back_from_its_bound():
   config = _loss_config(target_entropy=0.5)
-  params = {'entropy_cost': jnp.float32(0.1 * log), 'network': ()}
-  projected = loss_lib.project(config, params)['entropy_cost']
-  np.testing.assert_allclose(np.exp(10.0 * projected), np.exp(expected), 1e-4)
+  speed, optimizer = config.entropy_cost_adjustment_speed, optax.adam(1e-3)
+
+  def update(carry, excess):
+    params, state = carry
+    gradient = jax.grad(lambda p: jnp.exp(speed * p['entropy_cost']) * excess)(
+      params
+    )
+    updates, state = optimizer.update(gradient, state)
+    params = loss_lib.project(config, optax.apply_updates(params, updates))
+    return (params, state), speed * params['entropy_cost']
+
+  params = {'entropy_cost': loss_lib.initial_entropy_cost_param(config)}
+  carry = (params, optimizer.init(params))
+  carry, logs = jax.lax.scan(update, carry, np.full(50_000, 0.5))
+  np.testing.assert_allclose(np.min(logs), -20.0, rtol=1e-5)
+  _, logs = jax.lax.scan(update, carry, np.full(25_000, -0.5))
+  # Without a bound it would take half as many updates as before.
+  assert 0 < np.argmax(np.asarray(logs) > np.log(0.01)) < 500
+  np.testing.assert_allclose(np.max(logs), 20.0, rtol=1e-5)
 
 
 def test_entropy_cost_to_adapt_must_be_positive():

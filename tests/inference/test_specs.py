@@ -106,3 +106,25 @@ def test_actions_that_the_environments_do_not_take_are_refused():
     specs.output_spec(
       toys.make_agent(), toys.SPEC._replace(action=action), toys.PARAMS
     )
+
+
+def test_unrolls_have_columns_as_environment_and_agent_say():
+  action = types.ActionSpec((2,), np.dtype(np.float32), (-1, -1), (1, 1))
+  observation = {'x': types.ArraySpec((3,), np.dtype(np.uint8))}
+  env_spec = types.EnvSpec(
+    types.StreamSpec(observation, action, 1, 'toy'), 4, 0
+  )
+  core = types.ArraySpec((7,), np.dtype(np.float32))
+  output = {'action': types.ArraySpec((2,), np.dtype(np.float32))}
+  spec = specs.unroll_spec(env_spec, 5, output, core)
+  assert spec.steps.observation['x'].shape == (6, 3)
+  assert spec.steps.agent_output['action'].shape == (6, 2)
+  expected = types.ArraySpec((6, 2), np.dtype(np.float32))
+  assert spec.steps.previous_action == expected
+  assert spec.steps.reward == types.ArraySpec((6,), np.dtype(np.float32))
+  assert spec.initial_core == core
+  assert spec.env_id.shape == ()
+  batch = specs.blank_batch(spec, 3)
+  assert batch.unroll.steps.previous_action.shape == (6, 3, 2)
+  assert batch.unroll.initial_core.shape == (3, 7)
+  assert batch.unroll.env_id.shape == batch.weight.shape == (3,)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
+from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.replay import base as replay
 from tests.inference import toys, worker_bench
@@ -159,6 +160,22 @@ def test_partial_batches_are_padded_and_compile_nothing_in_mid_run():
     bench.run()
   assert not compiled
   worker_bench.check(bench)
+
+
+def test_batches_are_padded_to_the_next_size(monkeypatch: pytest.MonkeyPatch):
+  sizes = []
+  call = device_step_lib.DeviceStep.__call__
+
+  def spy(self: Any, params: Any, observation: Any, header: np.ndarray) -> Any:
+    shapes = {x.shape[0] for x in [header, *observation.values()]}
+    assert len(shapes) == 1
+    sizes.extend(shapes)
+    return call(self, params, observation, header)
+
+  monkeypatch.setattr(device_step_lib.DeviceStep, '__call__', spy)
+  schedule = [list(range(n)) for n in (1, 2, 3, 4, 5)]
+  worker_bench.Bench(toys.Stream(6, schedule, min_batch_size=2), 6).run()
+  assert sizes == [2, 2, 4, 4, 5]
 
 
 def test_blocks_are_as_wide_as_asked_for():
