@@ -1,5 +1,6 @@
 """The command `seedrl PROGRAM [flags]`, which runs a program of this folder."""
 
+import difflib
 import pathlib
 import runpy
 import sys
@@ -43,7 +44,9 @@ def main() -> None:
     print(f'seedrl-jax {seedrl_jax.__version__}')
     return
   if name not in PROGRAMS:
-    sys.exit(f'seedrl: there is no program {name}; take {", ".join(PROGRAMS)}.')
+    near = difflib.get_close_matches(name, PROGRAMS, n=1)
+    fix = f'the nearest is {near[0]}' if near else f'take {", ".join(PROGRAMS)}'
+    sys.exit(f'seedrl: there is no program {name}; {fix}.')
   del sys.argv[1]
   runpy.run_module(
     f'seedrl_jax.launch.{name}', run_name='__main__', alter_sys=True

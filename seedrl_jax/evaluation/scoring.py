@@ -82,14 +82,16 @@ class Evaluation:
     return '\n'.join(lines)
 
   def _task_lines(self) -> list[str]:
-    """Returns a line for each task, and one for all if they are of Atari."""
+    """Returns a line for each of several tasks, and one for all of Atari."""
     numbers = np.array([e.task for e in self.episodes])
     returns = {
       self.tasks[i]: self.returns[numbers == i]
       for i in np.unique(numbers)
       if self.tasks
     }
-    lines = [f'{x}: {playing.mean_text(y)}' for x, y in returns.items()]
+    lines = []
+    if len(returns) > 1:
+      lines = [f'{x}: {playing.mean_text(y)}' for x, y in returns.items()]
     means = {task: values.mean() for task, values in returns.items()}
     score = atari.capped_mean(means)
     if score is not None:

@@ -137,4 +137,4 @@ def test_an_unknown_program_is_refused():
     check=False,
   )
   assert result.returncode == 1
-  assert result.stderr.startswith('seedrl: there is no program trian; take tra')
+  assert result.stderr.startswith('seedrl: there is no program trian; the n')

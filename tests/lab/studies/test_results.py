@@ -125,7 +125,7 @@ def test_runs_without_rows_or_score_do_not_count(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('scores', 'scaled', 'text'),
+  ('scores', 'expected', 'text'),
   [
     ({'Pong-v5': [-20.7, 14.6], 'Alien-v5': [7127.7]}, [0, 1, 1], 'a human'),
     ({'Pong-v5': [14.6]}, [1], 'a human'),
@@ -133,7 +133,7 @@ def test_runs_without_rows_or_score_do_not_count(tmp_path):
     ({'Catch-v0': [3, 4, 5], 'Pong-v5': [7]}, [0, 0.5, 1, 1], 'the best'),
   ],
 )
-def test_scores_are_scaled(tmp_path, scores, scaled, text):
+def test_scores_are_scaled(tmp_path, scores, expected, text):
   for task, values in scores.items():
     for i, value in enumerate(values):
       name = f'{task}{i}'
@@ -142,7 +142,7 @@ def test_scores_are_scaled(tmp_path, scores, scaled, text):
   (algorithm,) = study.algorithms
   scaled = dict(zip(study.common_tasks, study.scaled(algorithm), strict=True))
   values = np.concatenate([scaled[task] for task in scores])
-  np.testing.assert_allclose(values, scaled, atol=1e-12)
+  np.testing.assert_allclose(values, expected, atol=1e-12)
   assert text in study.scale.text
 
 
