@@ -21,7 +21,7 @@ from seedrl_jax.replay import (
 from seedrl_jax.replay.embedded import slots, tables
 
 
-class EmbeddedReplay(tables.EmbeddedTable):
+class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
   """Draws unrolls with replacement; removes the oldest if full."""
 
   config: table_configs.ReplayConfig
@@ -113,7 +113,7 @@ class EmbeddedReplay(tables.EmbeddedTable):
     )
 
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-    """See `ReplaySample`; takes effect at once. `keys` are uint64 `[n]`."""
+    """See `Replay`; takes effect at once."""
     checked = base.check_priorities(priorities, len(keys))
     with self._lock:
       live, places = self._index.find(np.asarray(keys, np.uint64))

@@ -34,15 +34,16 @@ class EmbeddedStore(base.TrajectoryStore):
     self.unroll_spec = unroll_spec
     self.overlap = overlap
     self._layout = blocks.UnrollLayout(unroll_spec, overlap)
+    pools = blocks.make_pools(self._layout, configs, block_width)
     self._tables: dict[str, tables.EmbeddedTable] = {}
     for config in configs:
-      pool = blocks.BlockPool(self._layout, config.block_width or block_width)
-      table: tables.EmbeddedTable
+      name, pool = config.name, pools[config.name]
       if isinstance(config, table_configs.QueueConfig):
-        table = tables.EmbeddedQueue(config, self._layout, pool)
+        self._tables[name] = tables.EmbeddedQueue(config, self._layout, pool)
       else:
-        table = replay_table.EmbeddedReplay(config, self._layout, pool, seed)
-      self._tables[config.name] = table
+        self._tables[name] = replay_table.EmbeddedReplay(
+          config, self._layout, pool, seed
+        )
 
   @property
   def address(self) -> None:

@@ -122,7 +122,7 @@ class EmbeddedSampler(base.TrajectorySampler):
     return self._table.draw(self._batch_size, self._num_blocks, wait)
 
 
-class EmbeddedQueue(EmbeddedTable):
+class EmbeddedQueue(EmbeddedTable, base.Queue):
   """Draws blocks in order, each once; writers wait while it is full."""
 
   def __init__(

@@ -65,13 +65,14 @@ class ReverbStore(base.TrajectoryStore):
       undo.callback(self.location.close)
       self._infos = self.location.link.server_info()
       undo.pop_all()
+    pools = blocks.make_pools(self._layout, configs, block_width)
     shared = tables.Shared(self.location.link, self._layout, self._workers.map)
     for config in configs:
-      pool = blocks.BlockPool(self._layout, config.block_width or block_width)
+      name, pool = config.name, pools[config.name]
       if isinstance(config, table_configs.QueueConfig):
-        self._tables[config.name] = tables.ReverbQueue(config, shared, pool)
+        self._tables[name] = tables.ReverbQueue(config, shared, pool)
       else:
-        self._tables[config.name] = tables.ReverbReplay(config, shared, pool)
+        self._tables[name] = tables.ReverbReplay(config, shared, pool)
 
   @property
   def address(self) -> str:
@@ -126,7 +127,7 @@ class ReverbStore(base.TrajectoryStore):
     if record is not None and record.get('block_width') != self._block_width:
       for name, table in self._tables.items():
         # Its blocks cannot be cut to another width.
-        if isinstance(table, tables.ReverbQueue):
+        if isinstance(table, base.Queue):
           logging.warning(
             'Table %s of the replay checkpoint %s starts empty: it holds '
             'blocks of %s unrolls, and this run has blocks of %d.',

@@ -2,7 +2,7 @@
 
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import NamedTuple
 
@@ -132,7 +132,7 @@ class ReverbTable(base.Table):
     return sampler
 
 
-class ReverbQueue(ReverbTable):
+class ReverbQueue(ReverbTable, base.Queue):
   """A queue on a server; an item is a whole block."""
 
   def __init__(
@@ -158,7 +158,60 @@ class ReverbQueue(ReverbTable):
     return self._start_sampler(num_blocks, decode, 1, self.inserts.acknowledge)
 
 
-class ReverbReplay(ReverbTable):
+class PriorityUpdater:
+  """Sends priorities in a thread; of a key's several the last counts."""
+
+  def __init__(self, connection: connection.Connection, table: str):
+    """Starts no thread before the first update."""
+    self._connection = connection
+    self._table = table
+    self._lock = threading.Lock()
+    self._pending: dict[int, float] = {}
+    self._sender = futures.ThreadPoolExecutor(1, f'reverb-priorities-{table}')
+    # Its result is there once all updates have been sent.
+    self._newest: futures.Future[None] | None = None
+    self._error: BaseException | None = None
+
+  def update(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+    """Queues priorities, float `[n]`, of keys, uint64 `[n]`.
+
+    Raises ReverbError if an earlier call to the server failed.
+    """
+    with self._lock:
+      self._check()
+      if not self._pending:
+        self._newest = self._sender.submit(self._send)
+      self._pending.update(zip(keys.tolist(), priorities.tolist(), strict=True))
+
+  def flush(self) -> None:
+    """Waits until the server has all earlier updates; raises as `update`."""
+    with self._lock:
+      self._check()
+      newest = self._newest
+    if newest is not None:
+      newest.result()
+
+  def close(self) -> None:
+    """Ends the thread; close the connection first, which ends its call."""
+    self._sender.shutdown()
+
+  def _check(self) -> None:
+    self._connection.check()
+    if self._error is not None:
+      raise self._error
+
+  def _send(self) -> None:
+    with self._lock:
+      self._check()
+      batch, self._pending = self._pending, {}
+    try:
+      self._connection.mutate(self._table, batch)
+    except BaseException as e:
+      self._error = e
+      raise
+
+
+class ReverbReplay(ReverbTable, base.Replay):
   """A replay on a server; an item is one unroll."""
 
   def __init__(
@@ -174,12 +227,8 @@ class ReverbReplay(ReverbTable):
       self._rows, config.name, shared.layout.overlap
     )
     super().__init__(config, shared, pool, encoder.encode, _REPLAY_BLOCKS, 1)
+    self._updater = PriorityUpdater(shared.link, config.name)
     self._has_priorities = config.sampler == 'prioritized'
-    self._sender = futures.ThreadPoolExecutor(
-      1, f'reverb-priorities-{config.name}'
-    )
-    self._newest_update: futures.Future[None] = futures.Future()
-    self._newest_update.set_result(None)
 
   def _make_sampler(
     self, batch_size: int, num_blocks: int
@@ -196,36 +245,19 @@ class ReverbReplay(ReverbTable):
     )
 
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-    """Sends priorities in a thread, unless nothing draws by them.
+    """See `Replay`; sent in a thread, unless nothing draws by them.
 
-    `keys` are uint64 `[n]`. Raises ReverbError if an earlier call to the server
-    failed; see also `ReplaySample`.
+    Raises ReverbError if an earlier call to the server failed.
     """
     checked = base.check_priorities(priorities, len(keys))
-    if not self._has_priorities:
-      return
-    self._shared.link.check()
-    by_key = dict(zip(keys.tolist(), checked.tolist(), strict=True))
-    with self._lock:
-      if self._newest_update.done():
-        self._newest_update.result()
-      self._newest_update = self._sender.submit(
-        self._send, self._newest_update, by_key
-      )
-
-  def _send(
-    self, earlier: futures.Future[None], priorities: Mapping[int, float]
-  ) -> None:
-    # Fails as the earlier ones did, so that the newest stands for all.
-    earlier.result()
-    self._shared.link.mutate(self.config.name, priorities)
+    if self._has_priorities:
+      self._updater.update(np.asarray(keys, np.uint64), checked)
 
   def flush(self, timeout: float | None = None) -> None:
     super().flush(timeout)
-    self._shared.link.check()
-    self._newest_update.result()
+    self._updater.flush()
 
   def close(self) -> None:
     """See `ReverbTable`; drops unsent priorities."""
     super().close()
-    self._sender.shutdown()
+    self._updater.close()

@@ -1,4 +1,4 @@
-"""How priorities are sent."""
+"""How priorities are collected and sent."""
 
 import threading
 
@@ -6,7 +6,7 @@ import grpc
 import numpy as np
 import pytest
 
-from seedrl_jax.replay import base, blocks
+from seedrl_jax.replay import base
 from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.client import connection, tables
 from seedrl_jax.replay.reverb.proto import reverb_pb2
@@ -21,63 +21,69 @@ def link_fixture(server):
   link.close()
 
 
-@pytest.fixture(name='table')
-def table_fixture(link, toy):
-  layout = blocks.UnrollLayout(toy.spec())
-  shared = tables.Shared(link, layout, map)
-  table = tables.ReverbReplay(toy.items(), shared, blocks.BlockPool(layout, 1))
-  yield table
-  # Otherwise the table would wait for the call under way.
+@pytest.fixture(name='updater')
+def updater_fixture(link):
+  updater = tables.PriorityUpdater(link, 't')
+  yield updater
+  # Otherwise the updater would wait for the call under way.
   link.close()
-  table.close()
+  updater.close()
 
 
-def _update(table, *updates: tuple[int, float]) -> None:
-  keys, priorities = zip(*updates, strict=True)
-  table.update_priorities(np.array(keys, np.uint64), np.array(priorities))
+def _update(updater, values: dict[int, float]) -> None:
+  keys = np.array(list(values), np.uint64)
+  updater.update(keys, np.array(list(values.values())))
 
 
-def test_last_priority_of_a_key_counts(server, table):
-  _update(table, (1, 1.0))
-  _update(table, (2, 5.0), (4, 1.0), (4, 7.0), (2**64 - 1, 2.0))
-  table.flush()
-  sent = [{u.key: u.priority for u in r.updates} for _, r in server.calls]
-  assert sent == [{1: 1.0}, {2: 5.0, 4: 7.0, 2**64 - 1: 2.0}]
-  assert {request.table for _, request in server.calls} == {'t'}
-
-
-def test_failure_reaches_whoever_comes_next(server, table):
-  codes = iter([grpc.StatusCode.NOT_FOUND])
-
-  def refuse_once(request):
-    if code := next(codes, None):
-      raise fake_server.Abort(code)
-    return reverb_pb2.Empty()
-
-  server.on_call['MutatePriorities'] = refuse_once
-  _update(table, (1, 1.0))
-  for call in (table.flush, lambda: _update(table, (1, 1.0)), table.flush):
-    with pytest.raises(errors.RequestRefused, match='no table t'):
-      call()
-
-
-def test_close_of_the_connection_wakes_everybody(server, link, table, threads):
-  arrived, may_go = threading.Semaphore(0), threading.Semaphore(0)
+@pytest.fixture(name='held')
+def held_fixture(server):
+  """Holds each call back: semaphores of calls that came and that may go."""
+  came, may_go = threading.Semaphore(0), threading.Semaphore(0)
 
   def answer(request):
-    arrived.release()
+    came.release()
     may_go.acquire(timeout=PATIENCE)
     return reverb_pb2.Empty()
 
   server.on_call['MutatePriorities'] = answer
-  _update(table, (1, 1.0))
-  assert arrived.acquire(timeout=PATIENCE)
-  threads.start(table.flush)
+  yield came, may_go
+  may_go.release(2)
+
+
+def test_last_priority_of_a_key_counts(server, updater, held):
+  came, may_go = held
+  _update(updater, {1: 1.0})
+  assert came.acquire(timeout=PATIENCE)
+  _update(updater, {2: 1.0, 2**64 - 1: 2.0})
+  _update(updater, {2: 5.0})
+  updater.update(np.array([4, 4], np.uint64), np.array([1.0, 7.0]))
+  may_go.release(2)
+  updater.flush()
+  sent = [{u.key: u.priority for u in r.updates} for _, r in server.calls]
+  assert sent == [{1: 1.0}, {2: 5.0, 2**64 - 1: 2.0, 4: 7.0}]
+  assert {request.table for _, request in server.calls} == {'t'}
+
+
+def test_failure_reaches_whoever_comes_next(server, updater):
+  def refuse(request):
+    raise fake_server.Abort(grpc.StatusCode.NOT_FOUND)
+
+  server.on_call['MutatePriorities'] = refuse
+  _update(updater, {1: 1.0})
+  for call in (updater.flush, lambda: _update(updater, {1: 1.0})):
+    with pytest.raises(errors.UnknownTable, match='no table t'):
+      call()
+
+
+def test_close_of_the_connection_wakes_everybody(link, updater, threads, held):
+  came, _ = held
+  _update(updater, {1: 1.0})
+  assert came.acquire(timeout=PATIENCE)
+  threads.start(updater.flush)
   link.close()
   assert [type(e) for e in threads.join()] == [base.StoreClosed]
-  table.close()
-  may_go.release()
+  updater.close()
   with pytest.raises(base.StoreClosed):
-    _update(table, (1, 1.0))
+    _update(updater, {1: 1.0})
   names = {thread.name for thread in threading.enumerate()}
   assert 'reverb-priorities-t' not in names
