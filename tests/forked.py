@@ -46,11 +46,17 @@ class Popen(subprocess.Popen[str]):
     link = _server()
     # The program's parent ends at once, which makes it this process's child.
     _reap_orphans(True)
-    socket.send_fds(link, [json.dumps(request).encode()], [out, err])
-    self.pid = int(link.recv(_MOST_BYTES))
-    # That the parent has ended.
-    link.recv(_MOST_BYTES)
-    _reap_orphans(False)
+    try:
+      socket.send_fds(link, [json.dumps(request).encode()], [out, err])
+      pid = link.recv(_MOST_BYTES)
+      # That the parent has ended.
+      if not link.recv(_MOST_BYTES):
+        raise RuntimeError('The server of programs has ended.')
+    finally:
+      _reap_orphans(False)
+    self.pid = int(pid)
+    # Raises ChildProcessError if it is another's child.
+    os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     self._child_created = True
     self._close_pipe_fds(*pipes)
 

@@ -177,8 +177,7 @@ def rows(workdir: pathlib.Path) -> list[dict[str, str]]:
 
 
 def column(workdir: pathlib.Path, name: str) -> list[float]:
-  # A return is empty until the first episode ends.
-  return [float(row[name]) for row in rows(workdir) if row[name]]
+  return [float(row[name]) for row in rows(workdir)]
 
 
 def check_cartpole_episodes(workdir: pathlib.Path) -> None:
