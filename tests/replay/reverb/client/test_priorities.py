@@ -71,7 +71,7 @@ def test_failure_reaches_whoever_comes_next(server, updater):
   server.on_call['MutatePriorities'] = refuse
   _update(updater, {1: 1.0})
   for call in (updater.flush, lambda: _update(updater, {1: 1.0})):
-    with pytest.raises(errors.UnknownTable, match='no table t'):
+    with pytest.raises(errors.RequestRefused, match='no table t'):
       call()
 
 
