@@ -17,7 +17,7 @@ _CHANGES = {
   'shipped': 'none',
   'rmsprop': 'RMSProp, epsilon 0.01 outside the root',
   'sumclip': 'loss summed, clip 40',
-  'batch32': 'batches of 32',
+  'batch32': 'batches of 32, 64 environments',
   'entropy': 'entropy cost 0.01',
   'warmup': 'warm-up over 1,000 updates',
   'baseline': 'baseline head begins at a hundredth',
@@ -27,7 +27,6 @@ _CHANGES = {
   'nature': "Nature's torso",
   'separate': 'a torso of its own for the value',
   'residual': 'a residual block after each convolution',
-  'lambda': 'lambda 0.8',
   'pixels': 'normalised pixels',
 }
 _COLUMNS = {

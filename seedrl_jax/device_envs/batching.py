@@ -130,13 +130,13 @@ def make_output(
   ends: jax.Array,
   terminated: jax.Array,
 ) -> types.EnvOutput:
-  """Returns the output of environments after a step, all `[N]`.
+  """Returns the output of N environments after a step.
 
   Args:
-    observation, reward: of the step.
-    is_over: bool, whether the episode was over; then the output is FIRST.
-    ends: bool, whether the step ends the episode.
-    terminated: bool, whether the episode then terminates.
+    observation, reward: `[N, ...]`, `[N]`; of the reset where `is_over`.
+    is_over: bool `[N]`, whether the episode was over; then the output is FIRST.
+    ends: bool `[N]`, whether the step ends the episode.
+    terminated: bool `[N]`, whether the episode then terminates.
   """
   kind = jnp.where(ends, types.StepType.LAST, types.StepType.MID)
   step_type = jnp.where(is_over, types.StepType.FIRST, kind)

@@ -297,23 +297,9 @@ def make_stream(
     stream = importlib.import_module('seedrl_jax.device_envs.stream')
     return stream.DeviceEnvStream(env, seed, num_envs, tasks)
   if tasks is not None:
-
-    def make_part(
-      task: int, start: int, size: int, batch_size: int
-    ) -> base.LocalStream:
-      section = tasks_lib.task_config(config, names[task])
-      # Of what is set for the stream, a part gets its share.
-      for key in ('num_threads', 'processes'):
-        section[key] = -(-config[key] * size // num_envs)
-      if config.thread_affinity_offset >= 0:
-        section.thread_affinity_offset += config.num_threads * start // num_envs
-      count = num_streams * len(names)
-      return make_stream(
-        section, seed + start, size, batch_size, count, rendered
-      )
-
-    spec = make_spec(config)
-    return tasks_lib.TaskStream(spec, tasks, batch_size, make_part)
+    return _make_task_stream(
+      config, seed, batch_size, num_streams, rendered, tasks
+    )
   if is_gymnasium(config):
     return gymnasium_stream.GymnasiumStream(
       config, seed, num_envs, batch_size, rendered
@@ -327,3 +313,29 @@ def make_stream(
   return envpool_stream.EnvPoolStream(
     config, seed, num_envs, batch_size, num_streams, rendered
   )
+
+
+def _make_task_stream(
+  config: types.Config,
+  seed: int,
+  batch_size: int,
+  num_streams: int,
+  rendered: bool,
+  tasks: np.ndarray,
+) -> tasks_lib.TaskStream:
+  """Makes the environments of several tasks; see `make_stream`."""
+  names = task_names(config)
+  count = num_streams * len(names)
+
+  def make_part(
+    task: int, start: int, size: int, batch_size: int
+  ) -> base.LocalStream:
+    section = tasks_lib.task_config(config, names[task])
+    # Of what is set for the stream, a part gets its share.
+    for key in ('num_threads', 'processes'):
+      section[key] = -(-config[key] * size // len(tasks))
+    if config.thread_affinity_offset >= 0:
+      section.thread_affinity_offset += config.num_threads * start // len(tasks)
+    return make_stream(section, seed + start, size, batch_size, count, rendered)
+
+  return tasks_lib.TaskStream(make_spec(config), tasks, batch_size, make_part)

@@ -62,7 +62,10 @@ class SeveralHosts(coordinator.Coordinator):
     self._ended = threading.Event()
 
   def watch(self) -> Self:
-    """Starts a thread that ends a process that a collective holds."""
+    """Starts a thread that ends a process that a collective holds.
+
+    Returns itself.
+    """
     threading.Thread(
       target=self._end_in_time, name='hosts-guard', daemon=True
     ).start()

@@ -162,17 +162,22 @@ class UnrollAssembler:
     priorities: Priorities | None = None,
     burn_in: int | None = None,
   ):
-    """Starts without unrolls.
+    """Starts without unrolls; raises ValueError if `overlap` is not in 1..T.
 
     Args:
       writer: lends and receives blocks of W = `block_width` columns.
       global_env_id: int `[N]`, run-wide ids of the training environments.
       num_transitions: T; an unroll has T + 1 steps.
-      overlap: steps that consecutive unrolls of an environment share, 1 to T.
+      overlap: steps that consecutive unrolls of an environment share.
       priorities: of new blocks; None if all unrolls are worth the same.
       burn_in: transitions of an unroll before those that train. An unroll whose
         trained transitions all lead to FIRST is dropped; None: never.
     """
+    if not 1 <= overlap <= num_transitions:
+      raise ValueError(
+        f'Unrolls of {num_transitions} + 1 steps cannot overlap by {overlap}; '
+        'raise --config.unroll_length.'
+      )
     self.num_envs = num_envs = len(global_env_id)
     self._writer = writer
     self._clock = WaitClock()

@@ -73,7 +73,7 @@ class UnrollProgram:
   Attributes:
     env_id: int32 `[N]`, run-wide ids; those that train come first.
     num_train: their number.
-    block_width: if set, `Acted.unrolls` are blocks of so many unrolls of
+    block_width: if set, `Acted.unrolls` are blocks of this many unrolls of
       `num_steps` transitions: each a `types.Batch` with a leading axis of 1, as
       an update takes it. The step that ends an unroll is also the next one's
       first: it is acted for each with the same key, but with the parameters of

@@ -132,7 +132,7 @@ class Prefetcher:
       self._put(self.fetch())
 
   def get(self) -> Prefetched:
-    """Waits for the next batch; or PrefetchClosed, also while waiting."""
+    """Waits for the next batch; raises PrefetchClosed if closed meanwhile."""
     with self._condition:
       self._waiting_since = start = time.perf_counter()
       self._condition.wait_for(lambda: self._closed or self._ready)

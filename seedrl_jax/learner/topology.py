@@ -81,7 +81,10 @@ def make_topology(
 def all_training(
   ratio: str, devices: Sequence[jax.Device], max_devices: int = 0
 ) -> tuple[jax.Device, ...]:
-  """Returns the training cores of all hosts; errors as of `make_topology`."""
+  """Returns the training cores of all hosts, host by host.
+
+  Raises what `make_topology` does.
+  """
   host = operator.attrgetter('process_index')
   training: list[jax.Device] = []
   for _, group in itertools.groupby(sorted(devices, key=host), key=host):

@@ -230,7 +230,7 @@ class RunReporter:
     self._tasks = task_returns.TaskReturns(spec.tasks, spec.action_repeat)
 
   def open(self) -> None:
-    """Opens the curves on host 0; NotOpened if a writer cannot begin."""
+    """Opens the curves on host 0; raises NotOpened if a writer cannot begin."""
     if self.counters.placement.index:
       return
     config = layout_lib.named_config(self._config, self._parts.env_spec)

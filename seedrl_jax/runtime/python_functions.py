@@ -35,7 +35,10 @@ def is_given(name: str) -> bool:
 
 
 def find(flag: str, name: str) -> Callable[..., Any]:
-  """Returns a function given to this process; or ValueError about `flag`."""
+  """Returns a function that this process was given.
+
+  Raises ValueError, which begins with `flag`, if it was not.
+  """
   function = _functions.get(name)
   if function is None:
     raise ValueError(

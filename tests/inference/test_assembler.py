@@ -119,6 +119,12 @@ def test_environments_that_come_and_go_take_no_memory():
   bed.drain()
 
 
+@pytest.mark.parametrize(('length', 'overlap'), [(3, 0), (3, 4), (1, 2)])
+def test_overlap_that_leaves_no_new_step_is_refused(length: int, overlap: int):
+  with pytest.raises(ValueError, match=f'cannot overlap by {overlap}'):
+    assembly.Bed(2, length, overlap)
+
+
 def test_the_time_of_inserts_is_counted(monkeypatch: pytest.MonkeyPatch):
   clock = [100.0]
   seen = []

@@ -86,7 +86,7 @@ def _time(
   steps: int,
   windows: timing.Windows,
 ) -> timing.Timing:
-  """Times `program`, state -> state and results, of so many steps."""
+  """Times `program`, state -> state and results, of this many steps."""
 
   def work() -> int:
     nonlocal state
