@@ -34,14 +34,20 @@ def test_warns_once_of_a_dead_network():
   'reports',
   [
     [(0.72, 0.006)] * 20,
-    [(0.4, 0.002)] * 20,
+    [(0.58, 0.002)] * 20,
+    [(0.9, 0.0)] * 4,
     [(0.9, 0.0)] * 4 + [(0.9, 0.04)] + [(0.9, 0.0)] * 4,
   ],
-  ids=['values differ', 'units live', 'not in a row'],
+  ids=['values differ', 'units live', 'few reports', 'values differ once'],
 )
 def test_does_not_warn(reports):
   watch = network_watch.NetworkWatch(0.05)
   assert not any(_reports(watch, *reports))
+
+
+def test_warns_if_single_reports_look_healthy():
+  watch = network_watch.NetworkWatch(0.05)
+  assert any(_reports(watch, *[(0.4, 0.006), (0.9, 0.001)] * 3))
 
 
 def test_reports_without_a_measurement_do_not_count():
