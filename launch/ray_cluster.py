@@ -67,8 +67,8 @@ _MAX_RESTARTS = flags.DEFINE_integer(
 )
 # Of an actor with two groups of eight, the default.
 _ENVS_PER_ACTOR = 16
-# Only a learner's progress line has this.
-_PROGRESS = ' | waits for '
+# A learner's progress line.
+_PROGRESS = re.compile(r'\((\d+)%\) \| .* \| waits for ')
 _arguments: list[str] = []
 
 
@@ -84,7 +84,10 @@ def main() -> None:
   line = progress.ProgressLine()
 
   def show(text: str) -> None:
-    (line.update if _PROGRESS in text else line.say)(text)
+    if match := _PROGRESS.search(text):
+      line.update(text, int(match[1]) / 100)
+    else:
+      line.say(text)
 
   layout = _plan()
   actor_access = access.configured(flags.FLAGS.config.actors)

@@ -219,6 +219,8 @@ class Sweep:
 
   def _note_end(self, trial: Trial, code: int) -> None:
     self._shown = 0.0
+    if trial.is_finished():
+      self._line.say(f'{trial.name}: {_returns(trial)}')
     if trial.is_finished() or self.is_stopping:
       return
     why = f'exit code {code}' if code else 'stopped before its end'
@@ -232,14 +234,28 @@ class Sweep:
       return
     self._shown = now
     finished = sum(trial.is_finished() for trial in self._trials)
+    done = float(finished)
     parts = [f'{finished}/{len(self._trials)} runs finished']
     if self.failed:
       parts.append(f'{len(self.failed)} failed')
     for trial, _ in self._running.values():
-      frames = progress.format_count(trial.frames())
-      total = progress.format_count(trial.config.total_env_frames)
-      parts.append(f'{trial.name}: {frames}/{total} frames')
-    self._line.update(' | '.join(parts))
+      frames, total = trial.frames(), trial.config.total_env_frames
+      done += min(1.0, frames / total)
+      parts.append(
+        f'{trial.name}: {progress.format_count(frames)}/'
+        f'{progress.format_count(total)} frames'
+      )
+    self._line.update(' | '.join(parts), done / len(self._trials))
+
+
+def _returns(trial: Trial) -> str:
+  """Returns what a finished trial reached, as text."""
+  summary = results.read_summary(trial.workdir)
+  training, evaluation = (
+    '-' if x is None else f'{x:.1f}'
+    for x in map(summary.get, ('mean_return_100', 'eval_mean_return'))
+  )
+  return f'finished with return {training} (eval {evaluation})'
 
 
 def run(

@@ -32,7 +32,7 @@ if how == 'wait':
 elif how == 'fail':
   sys.exit(3)
 elif how == 'finish':
-  summary = {'status': 'finished', 'env_frames': 1000}
+  summary = {'status': 'finished', 'env_frames': 1000, 'mean_return_100': 0.5}
   (folder / 'summary.json').write_text(json.dumps(summary))
 """
 
@@ -141,8 +141,9 @@ def test_others_go_on_after_a_failure_and_finished_ones_are_skipped(tmp_path):
     'fail0': f'exit code 3, see {tmp_path}/fail0/train.log',
     'end2': f'stopped before its end, see {tmp_path}/end2/train.log',
   }
-  last = out.getvalue().splitlines()[-1]
-  assert last == '2/4 runs finished | 2 failed'
+  lines = out.getvalue().splitlines()
+  assert 'finish1: finished with return 0.5 (eval -)' in lines
+  assert lines[-1] == '2/4 runs finished | 2 failed'
   logs = [tmp_path / name / 'train.log' for name in ('fail0', 'finish1')]
   sweep, _ = _sweep(tmp_path, 'fail', 'finish', 'finish')
   sweep.run()
