@@ -127,8 +127,10 @@ apt_install() {
     [[ $output == *'get lock'* ]] || break
     sleep 5
   done
-  "${apt[@]}" install --yes --no-install-recommends "$@" ||
+  output=$("${apt[@]}" install --yes --no-install-recommends "$@" 2>&1) || {
+    printf '%s\n' "$output" >&2
     die 'apt-get failed, see above; run this again to continue.'
+  }
 }
 
 # Sets `python` and installs what is missing.
