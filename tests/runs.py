@@ -195,12 +195,12 @@ def steps(workdir: pathlib.Path) -> list[int]:
 
 def open_files() -> set[str]:
   """Returns the files that this process has open."""
-  found = set()
+  targets = set()
   for number in os.listdir('/proc/self/fd'):
     # One was for listing them.
     with contextlib.suppress(FileNotFoundError):
-      found.add(os.readlink(f'/proc/self/fd/{number}'))
-  return found
+      targets.add(os.readlink(f'/proc/self/fd/{number}'))
+  return targets
 
 
 # Set when an environment of this process never returns.

@@ -59,9 +59,9 @@ def make_agent(
       {'params': params}, types.agent_input(steps), batch.unroll.initial_core
     )
     # `valid` is False from an episode's last step to the next one's first.
-    made = transitions.from_steps(steps, discount=config.loss.discount)
+    data = transitions.from_steps(steps, discount=config.loss.discount)
     value = outputs.baseline
-    target_value = made.reward + made.discount * value[1:]
+    target_value = data.reward + data.discount * value[1:]
     error = jax.lax.stop_gradient(target_value) - value[:-1]
     log_policy = jax.nn.log_softmax(outputs.policy[:-1])
     log_prob = transitions.of_action(log_policy, steps.agent_output.action[:-1])
@@ -71,10 +71,10 @@ def make_agent(
       - jax.lax.stop_gradient(error) * log_prob
       - config.loss.entropy_cost * entropy
     )
-    metrics = {'entropy': transitions.mean_of_valid(entropy, made.valid)}
-    total = jnp.sum(jnp.where(made.valid, each, 0.0)) / made.valid.size
+    metrics = {'entropy': transitions.mean_of_valid(entropy, data.valid)}
+    total = jnp.sum(jnp.where(data.valid, each, 0.0)) / data.valid.size
     # The update divides by it, over all devices: a mean over what is valid.
-    valid_share = jnp.mean(made.valid)
+    valid_share = jnp.mean(data.valid)
     return total, sgd.LossOutput(metrics, valid_share=valid_share)
 
   init_params = network_lib.make_init(module, network, env_spec)

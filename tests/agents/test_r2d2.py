@@ -149,11 +149,11 @@ def test_initial_priorities_take_acting_values_for_both_networks(
 
 
 def test_only_a_prioritized_replay_has_initial_priorities():
-  found = [
+  actual = [
     _Agent(**{'replay.sampler': sampler}).agent.initial_priorities
     for sampler in ('prioritized', 'uniform')
   ]
-  assert found[0] is not None and found[1] is None
+  assert actual[0] is not None and actual[1] is None
 
 
 def test_priority_without_a_transition_is_zero():

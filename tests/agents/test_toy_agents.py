@@ -34,8 +34,8 @@ def _config(set_agent, **values):
 
 
 def _returns(workdir):
-  found = np.array(runs.column(workdir, 'rollout/return'))
-  return found[np.isfinite(found)]
+  actual = np.array(runs.column(workdir, 'rollout/return'))
+  return actual[np.isfinite(actual)]
 
 
 def test_continuous_actions_and_two_optimizers(tmp_path):

@@ -39,14 +39,14 @@ _OTHERS = {
 
 def _commands() -> list[str]:
   """Returns the commands of all bash blocks, each once; ours by their files."""
-  found = {}
+  actual = {}
   for page in pages.PAGES:
     for _, block in pages.blocks(page, 'bash'):
       for line in block.replace('\\\n', ' ').splitlines():
         line = re.sub(r'^(\w+=\S+ )*|^#.*', '', line)
         line = re.sub(r'^seedrl (\w+)', r'launch/\1.py', line)
-        found[re.sub(r'^(python )?(\./)?launch/', 'launch/', line)] = None
-  return [command for command in found if command]
+        actual[re.sub(r'^(python )?(\./)?launch/', 'launch/', line)] = None
+  return [command for command in actual if command]
 
 
 @pytest.fixture(name='_folder', scope='module')

@@ -57,8 +57,8 @@ def test_a_row_of_results_is_readable(values, cells):
   names = runpy.run_path(str(pages.DOCS / 'write_results.py'))
   empty = records.Record(*[''] * len(records.Record._fields))
   row = empty._replace(**{'seeds': '3', 'agent': 'ppo'} | values)
-  found = names['_cells'](row)
-  assert {key: found[key] for key in cells} == cells
+  actual = names['_cells'](row)
+  assert {key: actual[key] for key in cells} == cells
 
 
 def test_page_of_the_notebook_is_fresh():

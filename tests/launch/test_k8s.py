@@ -28,13 +28,13 @@ _COMPONENTS = ('autoscaling', 'kueue', 'tpu')
 
 def _load(*texts: str) -> dict[str, Any]:
   """Returns all documents by kind and name."""
-  found: dict[str, Any] = {}
+  documents: dict[str, Any] = {}
   for document in itertools.chain(*map(yaml.safe_load_all, texts)):
     name = document.get('metadata', {}).get('name', '')
     key = f'{document["kind"]}/{name}'.rstrip('/')
-    assert key not in found
-    found[key] = document
-  return found
+    assert key not in documents
+    documents[key] = document
+  return documents
 
 
 def _read(folder: pathlib.Path) -> dict[str, Any]:

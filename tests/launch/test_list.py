@@ -40,8 +40,8 @@ def test_agents_have_configurations(rows_of):
   ],
 )
 def test_environments_of_all_libraries(pattern, names, rows_of):
-  found = {row[0] for row in rows_of('envs', pattern)}
-  assert names <= found and len(found) < 10
+  actual = {row[0] for row in rows_of('envs', pattern)}
+  assert names <= actual and len(actual) < 10
 
 
 def test_version():

@@ -64,13 +64,13 @@ def _launch(
 
 def _find(word: str) -> list[int]:
   """Returns the processes that have a word in their commands."""
-  found = []
+  pids = []
   for path in pathlib.Path('/proc').glob('[0-9]*/cmdline'):
     # It may end meanwhile.
     with contextlib.suppress(OSError):
       if word.encode() in path.read_bytes().split(b'\0'):
-        found.append(int(path.parent.name))
-  return found
+        pids.append(int(path.parent.name))
+  return pids
 
 
 def _parent(process: int) -> int:

@@ -60,8 +60,8 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     *('--no-deps', '--no-index', wheel),
   )
   # Files there that name other folders, such as this clone, are not followed.
-  (found,) = environment.glob('lib/python*/site-packages')
-  (found / 'borrowed.pth').write_text('\n'.join(site.getsitepackages()))
+  (folder,) = environment.glob('lib/python*/site-packages')
+  (folder / 'borrowed.pth').write_text('\n'.join(site.getsitepackages()))
   return environment
 
 

@@ -152,13 +152,13 @@ def test_restarts_once_with_huge_pages(monkeypatch, libc, before, after):
 
 
 @pytest.mark.parametrize(
-  ('wanted', 'found'), [('cuda', 'cuda,cpu'), ('tpu,cpu', 'tpu,cpu')]
+  ('wanted', 'actual'), [('cuda', 'cuda,cpu'), ('tpu,cpu', 'tpu,cpu')]
 )
 def test_the_host_is_a_platform_beside_those_that_a_user_asks_for(
-  wanted, found
+  wanted, actual
 ):
   program = 'process.configure(); import jax; print(jax.config.jax_platforms)'
-  assert _words(program, JAX_PLATFORMS=wanted) == [found]
+  assert _words(program, JAX_PLATFORMS=wanted) == [actual]
 
 
 # Prints the cache's folder, its hits, and whether donated memory was used.

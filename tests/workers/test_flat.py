@@ -50,12 +50,14 @@ def test_state_survives_flattening(make, optimizer):
   agent, state = trained_state(make, **optimizer)
   trainer = flat.FlatTrainer(agent)
   vectors = trainer.flatten(state)
-  found = trainer.unflatten(vectors, step=7, progress=0.5)
-  chex.assert_trees_all_equal(found.params, state.params)
-  chex.assert_trees_all_equal(found.target_params, state.target_params)
-  chex.assert_trees_all_equal(found.opt_state, state.opt_state)
-  assert found.step == 7
-  assert jax.tree.leaves(found.progress) == [0.5] * agent.trainer.keeps_progress
+  actual = trainer.unflatten(vectors, step=7, progress=0.5)
+  chex.assert_trees_all_equal(actual.params, state.params)
+  chex.assert_trees_all_equal(actual.target_params, state.target_params)
+  chex.assert_trees_all_equal(actual.opt_state, state.opt_state)
+  assert actual.step == 7
+  assert (
+    jax.tree.leaves(actual.progress) == [0.5] * agent.trainer.keeps_progress
+  )
 
 
 @pytest.mark.parametrize('optimizer', OPTIMIZERS)
@@ -75,9 +77,9 @@ def test_flat_steps_are_those_of_the_optimizer(optimizer):
     )
     new = jax.tree.map(lambda x, y: x + 0.5 * y, state.params, updates)
     state = state._replace(params=new, opt_state=opt_state)
-  found = trainer.unflatten(flat.Vectors(params, params[:0], leaves), 0, 0.0)
-  chex.assert_trees_all_close(found.params, state.params, atol=1e-6)
-  chex.assert_trees_all_close(found.opt_state, state.opt_state, atol=1e-5)
+  actual = trainer.unflatten(flat.Vectors(params, params[:0], leaves), 0, 0.0)
+  chex.assert_trees_all_close(actual.params, state.params, atol=1e-6)
+  chex.assert_trees_all_close(actual.opt_state, state.opt_state, atol=1e-5)
 
 
 def test_acting_parameters_are_the_agent_s():

@@ -46,14 +46,14 @@ def serve():
     yield make
 
 
-def _apply(worker, times=1, found=None):
+def _apply(worker, times=1, actual=None):
   """Applies a worker's gradients; returns what it then reads."""
-  found = found or worker.read()
+  actual = actual or worker.read()
   for _ in range(times):
-    gradient = shards.gradient(found.params, found.target)
-    worker.apply(gradient, found.version, shards.LEARNING_RATE)
-    found = worker.read()
-  return found
+    gradient = shards.gradient(actual.params, actual.target)
+    worker.apply(gradient, actual.version, shards.LEARNING_RATE)
+    actual = worker.read()
+  return actual
 
 
 def _config(optimizer):
@@ -86,12 +86,12 @@ def test_shards_update_as_one_trainer(serve, optimizer, count):
   started, (worker,), (board,) = serve(_config(optimizer), count)
   expected = _states(5, **optimizer)
   for number, state in enumerate(expected, start=1):
-    found = _apply(worker)
-    assert found.version == board.version() == number
-    np.testing.assert_allclose(found.params, state.params['w'], atol=1e-6)
+    actual = _apply(worker)
+    assert actual.version == board.version() == number
+    np.testing.assert_allclose(actual.params, state.params['w'], atol=1e-6)
     # Of every second update.
     np.testing.assert_allclose(
-      found.target, state.target_params['w'], atol=1e-6
+      actual.target, state.target_params['w'], atol=1e-6
     )
   vectors = worker.vectors()
   wanted = started.trainer.flatten(expected[-1])
@@ -129,12 +129,12 @@ def test_gradients_that_are_too_old_are_discarded(serve):
     old = slow.read()
     new = _apply(quick, age)
     slow.apply(np.ones(shards.SIZE, np.float32), old.version, 0.5)
-    found = slow.read()
-    assert found.version == new.version + (not is_stale)
-    assert np.array_equal(found.params, new.params) == is_stale
+    actual = slow.read()
+    assert actual.version == new.version + (not is_stale)
+    assert np.array_equal(actual.params, new.params) == is_stale
     assert [board.row.stale for board in boards] == [0, is_stale]
     quick.read()
-    assert quick.read().version == found.version
+    assert quick.read().version == actual.version
   metrics = boards[0].metrics()
   assert metrics['asynchronous/stale_gradients'] == 1
   assert metrics['asynchronous/discarded_share'] == 1 / 7
@@ -154,7 +154,7 @@ def test_a_shard_that_is_started_again_goes_on_from_its_snapshot(serve):
   started.all[1].save()
   before = _apply(worker, 2)
   started.kill(1)
-  after = _apply(worker, found=before)
+  after = _apply(worker, actual=before)
   assert board.row.lost == 1
   assert after.version == board.version() == before.version + 1
   first, second = slice(0, 4), slice(4, None)

@@ -122,13 +122,13 @@ def test_all_workers_train_the_same_parameters(statistics):
   first, second = _workers(trainer, vectors, 2, statistics=statistics)
   gradient = np.ones(trainer.size, np.float32)
   first.apply(gradient, 0, 0.1)
-  found = second.read()
-  assert found.version == 1 and first.read().version == 1
-  np.testing.assert_array_equal(found.params, first.read().params)
+  actual = second.read()
+  assert actual.version == 1 and first.read().version == 1
+  np.testing.assert_array_equal(actual.params, first.read().params)
   change, changes = trainer.step(
     vectors.params, vectors.optimizer, gradient, 0.1
   )
-  np.testing.assert_allclose(found.params, vectors.params + change, atol=1e-6)
+  np.testing.assert_allclose(actual.params, vectors.params + change, atol=1e-6)
   for own, before, added in zip(
     second.vectors().optimizer, vectors.optimizer, changes, strict=True
   ):
@@ -146,10 +146,10 @@ def test_the_target_follows_all_workers_updates(period, rate):
   target = vectors.target
   for update in range(4):
     workers[update % 2].apply(np.ones(trainer.size, np.float32), update, 0.1)
-    found = workers[0].read()
+    actual = workers[0].read()
     if (update + 1) % period == 0:
-      target = target + rate * (found.params - target)
-    np.testing.assert_allclose(found.target, target, atol=1e-6)
+      target = target + rate * (actual.params - target)
+    np.testing.assert_allclose(actual.target, target, atol=1e-6)
 
 
 def test_stale_gradients_change_nothing():
@@ -264,9 +264,9 @@ def test_synchronous_workers_apply_the_mean_of_their_gradients():
     other.start()
     first.apply(gradient, 0, 1.0)
     other.join()
-  found = second.read()
-  assert found.version == 2
-  assert (found.params == -2.0 - 4.0).all()
+  actual = second.read()
+  assert actual.version == 2
+  assert (actual.params == -2.0 - 4.0).all()
   # One that neither answers nor ends is an error; one that has died is left
   # out.
   first._patience = 0.01

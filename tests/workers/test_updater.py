@@ -68,10 +68,10 @@ def test_one_worker_trains_as_the_ordinary_learner(name, tmp_path):
   config.deterministic = False
   folder = workdir_lib.Workdir(tmp_path / 'b')
   workers = workers_lib.AsynchronousWorkers(config, folder)
-  summary, found = _train(config, folder.path, workers)
-  assert summary.updates == ordinary.updates == found.step > 5
+  summary, actual = _train(config, folder.path, workers)
+  assert summary.updates == ordinary.updates == actual.step > 5
   assert summary.env_steps == ordinary.env_steps
-  chex.assert_trees_all_close(found, expected, rtol=1e-6, atol=1e-6)
+  chex.assert_trees_all_close(actual, expected, rtol=1e-6, atol=1e-6)
   metrics = runs.rows(folder.path)[-1]
   assert float(metrics['asynchronous/staleness_mean']) == 0.0
   # A run that has ended so can go on so, with all its state.
@@ -79,7 +79,7 @@ def test_one_worker_trains_as_the_ordinary_learner(name, tmp_path):
   workers = workers_lib.AsynchronousWorkers(config, folder)
   resumed, later = _train(config, folder.path, workers)
   assert resumed.env_steps > summary.env_steps
-  assert later.step > found.step
+  assert later.step > actual.step
 
 
 def test_each_worker_has_a_device_of_its_own(tmp_path, monkeypatch):
