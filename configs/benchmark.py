@@ -150,34 +150,6 @@ def endless(config: base.Config) -> base.Config:
   return config
 
 
-def get_r2d2_load() -> base.Config:
-  """Returns R2D2 on Pong as in SEED RL, for the load on the store."""
-  config = r2d2_atari.get_config()
-  config.num_eval_envs = 0
-  config.env.num_envs = config.env.batch_size = 16
-  config.env.full_action_space = False
-  config.network.torso = 'tiny'
-  config.network.frame_stack = 1
-  config.replay.backend = 'reverb'
-  config.replay.max_size = 2_000
-  config.replay.min_size = 1
-  # Each side is as fast as it can be.
-  config.replay.samples_per_insert = 0.0
-  return config
-
-
-def get_scaling() -> base.Config:
-  """Returns SEED RL's network, with the least that a device can train on."""
-  config = vtrace_atari_deep.get_config()
-  config.num_eval_envs = 0
-  config.env.num_envs = 2
-  config.batch_size = 1
-  config.replay.backend = 'embedded'
-  # CPUs have no bfloat16.
-  config.network.compute_dtype = 'float32'
-  return config
-
-
 def _on_accelerator(torso: str) -> base.Config:
   config = vtrace_atari.get_config()
   _set_plain_torso(config, torso)

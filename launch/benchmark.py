@@ -2,13 +2,11 @@
 
 `system` times each stage of a case alone, then its environments alone, with
 inference, and with training, also as a share of what the stages allow; it takes
-`--case`, `--envs` and `--backend`. `replay` compares our Reverb client
-with the official one; `replay --case=r2d2` puts R2D2's load on the store.
-`actors` compares remote with local environments. `peers` compares with other
-libraries. `scaling` shows what it costs to share an update among devices and
-processes; `startup` times the start of a run. `architectures` runs DQN, GORILA,
-A3C, IMPALA, SEED and others on the same tasks. `accelerator` measures all that
-matters on a GPU or TPU within `--minutes`, and compares it with targets.
+`--case`, `--envs` and `--backend`. `actors` compares remote with local
+environments. `peers` compares with other libraries. `startup` times the start
+of a run. `architectures` runs DQN, GORILA, A3C, IMPALA, SEED and others on the
+same tasks. `accelerator` measures all that matters on a GPU or TPU within
+`--minutes`, and compares it with targets.
 """
 
 import importlib.metadata
@@ -31,9 +29,8 @@ from seedrl_jax.runtime import process
 _CASE = flags.DEFINE_multi_string(
   'case',
   [],
-  'Case to run; may be repeated. All of them unless given, for `replay` '
-  'clients, of clients and r2d2, and for `startup` vtrace_cartpole, of all '
-  'configurations.',
+  'Case to run; may be repeated. All of them unless given. `startup` takes the '
+  'name of any configuration; its default is vtrace_cartpole.',
 )
 _BACKEND = flags.DEFINE_multi_enum(
   'backend',
@@ -52,13 +49,13 @@ _ENVS = flags.DEFINE_multi_integer(
 _WINDOWS = flags.DEFINE_integer(
   'windows',
   5,
-  'Windows of which the median is taken; turns of `scaling` and `startup`.',
+  'Windows of which the median is taken; turns of `startup`.',
   lower_bound=5,
 )
 _SECONDS = flags.DEFINE_float(
   'seconds',
   1.0,
-  'Length of a window of a stage, replay or actors.',
+  'Length of a window of a stage or of actors.',
   lower_bound=0.05,
 )
 _SYSTEM_SECONDS = flags.DEFINE_float(
@@ -103,10 +100,6 @@ _MINUTES = flags.DEFINE_float(
 _SMALL = flags.DEFINE_bool(
   'small', False, 'All of `accelerator` at small sizes, to try it on a CPU.'
 )
-
-# Training devices x processes.
-_SPLITS = ('1x1', '2x1', '4x1', '8x1', '2x2', '4x2', '8x2')
-_REPLAY_CASES = ('clients', 'r2d2')
 
 
 def main(argv: Sequence[str]) -> None:
@@ -156,39 +149,18 @@ def _system_windows() -> timing.Windows:
   return timing.Windows(_WINDOWS.value, _SYSTEM_SECONDS.value, _WARM_UP.value)
 
 
-def _replay() -> None:
-  from seedrl_jax.lab.benchmarks import replay
-  from seedrl_jax.replay.reverb.server import environment
-
-  cases = _known_cases('replay', _REPLAY_CASES, ['clients'])
-  try:
-    python = environment.ensure()
-  except environment.EnvironmentUnavailable as e:
-    raise ValueError(e) from e
-  windows = _stage_windows()
-  _describe()
-  for case in cases:
-    tables.show(
-      replay.measure(python, windows)
-      if case == 'clients'
-      else replay.measure_sequences(benchmark.get_r2d2_load(), windows)
-    )
-
-
-def _known_cases(
-  what: str, known: Sequence[str], default: Sequence[str]
-) -> Sequence[str]:
-  """Returns the cases to run."""
+def _known_cases(what: str, known: Sequence[str]) -> Sequence[str]:
+  """Returns the cases to run: those of `--case`, or all."""
   for case in _CASE.value:
     if case not in known:
       raise ValueError(f'--case={case}: {what} has {", ".join(known)}.')
-  return _CASE.value or default
+  return _CASE.value or known
 
 
 def _peers() -> None:
   from seedrl_jax.lab.benchmarks.peers import comparison, library
 
-  names = _known_cases('peers', benchmark.PEER_CASES, benchmark.PEER_CASES)
+  names = _known_cases('peers', benchmark.PEER_CASES)
   rows: list[tables.Row] = []
   for name in names:
     config = benchmark.get_config(name)
@@ -222,19 +194,6 @@ def _actors() -> None:
   )
 
 
-def _scaling() -> None:
-  from seedrl_jax.lab.benchmarks import scaling
-
-  names = _known_cases('scaling', _SPLITS, _SPLITS)
-  config = benchmark.get_scaling()
-  splits = [scaling.Split(*map(int, name.split('x'))) for name in names]
-  tables.show(
-    scaling.measure(config, split, _WINDOWS.value) for split in splits
-  )
-  # Last, as JAX's devices are simulated in other processes.
-  _describe()
-
-
 def _startup() -> None:
   from seedrl_jax.lab.benchmarks import startup
 
@@ -246,8 +205,7 @@ def _startup() -> None:
 def _architectures() -> None:
   from seedrl_jax.lab.benchmarks import architectures
 
-  known = tuple(architectures.ARCHITECTURES)
-  names = _known_cases('architectures', known, known)
+  names = _known_cases('architectures', tuple(architectures.ARCHITECTURES))
   _describe()
   tables.show(
     architectures.measure(
@@ -278,10 +236,8 @@ def _accelerator() -> None:
 
 _WHAT: dict[str, Callable[[], None]] = {
   'system': _system,
-  'replay': _replay,
   'actors': _actors,
   'peers': _peers,
-  'scaling': _scaling,
   'startup': _startup,
   'architectures': _architectures,
   'accelerator': _accelerator,

@@ -25,7 +25,9 @@ from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.envs import step_checks
 from seedrl_jax.run import layout as layout_lib
-from seedrl_jax.run import system
+from seedrl_jax.run import opening, system
+from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import file_io, progress, report
 from tests import forked
 from tests.patience import PATIENCE
@@ -100,6 +102,14 @@ def toy(name: str, **kwargs: Any) -> dict[str, Any]:
     'env__factory': f'tests.runs:{name}',
     'env__factory_kwargs': ml_collections.ConfigDict(kwargs),
   }
+
+
+def open_parts(
+  config: ml_collections.ConfigDict, **kwargs: Any
+) -> parts_lib.Parts:
+  """Opens the parts of a new run; for `kwargs` see `opening.open_parts`."""
+  plan = plan_lib.make_plan(config)
+  return opening.open_parts(plan, plan_lib.initial_state(plan), **kwargs)
 
 
 def children(pid: int) -> list[int]:

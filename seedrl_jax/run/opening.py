@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 
 from seedrl_jax.actors import handshake, local_messages
 from seedrl_jax.actors.learner_side import server as actor_server
@@ -61,16 +60,6 @@ class Start:
 
 
 FIRST_START = Start()
-
-
-def build(
-  config: ml_collections.ConfigDict,
-  streams: MakeStream | None = None,
-  start: Start = FIRST_START,
-) -> parts_lib.Parts:
-  """Makes the parts of a new run on one host; see `open_parts`."""
-  plan = plan_lib.make_plan(config)
-  return open_parts(plan, plan_lib.initial_state(plan), start, streams)
 
 
 def open_parts(

@@ -86,8 +86,8 @@ def configure() -> None:
   if platforms and 'cpu' not in platforms.split(','):
     jax.config.update('jax_platforms', f'{platforms},cpu')
   keep_compiled()
-  schedule_threads()
-  keep_freed_memory()
+  _schedule_threads()
+  _keep_freed_memory()
   if jax.__version_info__[:2] in _FLAG_VERSIONS:
     flags = os.environ.get('XLA_FLAGS', '')
     if _XLA_CPU_FLAG.partition('=')[0] not in flags:
@@ -119,7 +119,7 @@ def _has_backends() -> bool:
   return bool(getattr(bridge, '_backends', None))
 
 
-def schedule_threads() -> None:
+def _schedule_threads() -> None:
   """Makes the system switch threads seldom, and Python soon."""
   sys.setswitchinterval(_SWITCH_INTERVAL)
   # Otherwise environments' threads that wake interrupt the running one,
@@ -127,7 +127,7 @@ def schedule_threads() -> None:
   os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def keep_freed_memory() -> None:
+def _keep_freed_memory() -> None:
   """Makes glibc keep the memory of freed large buffers.
 
   XLA's CPU backend allocates its buffers anew in every call. The page faults of

@@ -32,13 +32,11 @@ _CASES = {
   'benchmark': [
     (
       [],
-      'say what to measure: one of system, replay, actors, peers, scaling, '
-      'startup, architectures, accelerator.',
+      'say what to measure: one of system, actors, peers, startup, '
+      'architectures, accelerator.',
     ),
     (['system', '--case=pong'], 'There is no case pong; take one of free, '),
-    (['scaling', '--case=3x1'], '--case=3x1: scaling has 1x1, 2x1, 4x1, 8x1, '),
     (['startup', '--case=pong'], 'update: train: --config=pong: there is no '),
-    (['replay', '--case=pong'], '--case=pong: replay has clients, r2d2.'),
     (
       ['peers', '--case=free'],
       '--case=free: peers has cartpole128, gymnax_cartpole, pong_shallow, ',

@@ -7,7 +7,7 @@ import pytest
 
 from seedrl_jax import types
 from seedrl_jax.configs import base, sac_pendulum
-from seedrl_jax.run import opening, overview
+from seedrl_jax.run import overview
 from tests import runs
 
 _CONTINUOUS = types.ActionSpec((2,), np.dtype(np.float32), (0, 0), (1, 1))
@@ -46,7 +46,7 @@ _CONTINUOUS = types.ActionSpec((2,), np.dtype(np.float32), (0, 0), (1, 1))
 )
 def test_three_lines_describe_a_run(make, values, expected):
   config = runs.tiny(make, **values)
-  parts = opening.build(config)
+  parts = runs.open_parts(config)
   try:
     assert overview.lines(config, parts, pathlib.Path('folder')) == expected
   finally:

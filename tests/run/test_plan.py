@@ -18,7 +18,7 @@ from tests import runs
 
 
 def _build(**values):
-  return opening.build(runs.tiny(**values))
+  return runs.open_parts(runs.tiny(**values))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_streams_of_later_starts_have_other_seeds(monkeypatch):
   # There may be fewer streams than in an earlier start.
   for starts, count in (0, 3), (1, 1), (1, 1), (2, 2):
     config = runs.tiny(topology__streams_per_device=count)
-    opening.build(config, start=opening.Start(starts)).close()
+    runs.open_parts(config, start=opening.Start(starts)).close()
   assert seeds[3] == seeds[4]
   assert len(set(seeds)) == len(seeds) - 1
 

@@ -3,30 +3,22 @@
 import functools
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from seedrl_jax import types
-from seedrl_jax.envs import base as envs
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.lab.benchmarks import environments, timing
 from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import process, threads
 
-_FIRST = int(types.StepType.FIRST)
 _JOIN_SECONDS = 60.0
 # Of each environment on average, before the first window.
 _FIRST_STEPS = 2
-
-# Acts once for a batch of a stream; returns its number of steps.
-_Act = Callable[[], int]
 
 
 def time_envs(
   plan: plan_lib.Plan, parts: parts_lib.Parts, windows: timing.Windows
 ) -> timing.Timing:
   """Times the environments of all streams with random actions."""
-  acts = [_act_randomly(worker.stream) for worker in stream_workers(parts)]
+  acts = [environments.act_randomly(w.stream) for w in stream_workers(parts)]
   return _time(acts, plan, windows)
 
 
@@ -57,11 +49,6 @@ def stream_workers(parts: parts_lib.Parts) -> list[worker_lib.InferenceWorker]:
   return workers
 
 
-def _act_randomly(stream: envs.EnvStream) -> _Act:
-  act = environments.act_randomly(stream)
-  return lambda: int(np.count_nonzero(act().step_type != _FIRST))
-
-
 def _infer(worker: worker_lib.InferenceWorker) -> int:
   # Without a sink no environment trains.
   before = worker.counters.eval_steps
@@ -70,9 +57,11 @@ def _infer(worker: worker_lib.InferenceWorker) -> int:
 
 
 def _time(
-  acts: Sequence[_Act], plan: plan_lib.Plan, windows: timing.Windows
+  acts: Sequence[Callable[[], int]],
+  plan: plan_lib.Plan,
+  windows: timing.Windows,
 ) -> timing.Timing:
-  """Times functions that each have a thread, pinned as in a run.
+  """Times functions that return steps; each has a thread, pinned as in a run.
 
   Raises:
     Exception: the first of a thread.

@@ -25,13 +25,10 @@ from seedrl_jax.lab import launching, tables
 from seedrl_jax.lab.benchmarks import environments, timing
 from seedrl_jax.net import addresses, credentials
 
-TRANSPORTS = ('unix', 'tcp')
-
 # Environments of an actor, and groups of these, which alternate.
 _ENVS, _GROUPS = 16, 2
 # Between the probe's requests; without a pause it would itself be a load.
 _PAUSE_SECONDS = 0.005
-_NO_EPISODES = local_messages.NO_EPISODES
 
 
 def measure(
@@ -50,7 +47,7 @@ def measure(
   num_bytes = wire.StreamCodec(factory.make_spec(env)).num_bytes(1)
   for count in (0, *num_actors):
     pool = _time_pool(env, count * _ENVS, windows) if count else None
-    for transport in TRANSPORTS:
+    for transport in ('unix', 'tcp'):
       with tempfile.TemporaryDirectory(prefix='seedrl-bench-') as folder:
         address = f'unix:{folder}/a' if transport == 'unix' else '127.0.0.1:0'
         remote, latency = _time_actors(env, address, count, windows)
@@ -68,21 +65,12 @@ def measure(
       }
 
 
-def _answers(stream: base.EnvStream, num_envs: int) -> Callable[[], int]:
-  """Returns a function that answers a batch with random actions.
-
-  It returns how many of the batch's environments are below `num_envs`.
-  """
-  act = environments.act_randomly(stream)
-  return lambda: int(np.count_nonzero(act().env_id < num_envs))
-
-
 def _time_pool(
   env: ml_collections.ConfigDict, num_envs: int, windows: timing.Windows
 ) -> timing.Timing:
   stream = factory.make_stream(env, 1, num_envs, num_envs // _GROUPS)
   with contextlib.closing(stream):
-    return timing.measure(_answers(stream, num_envs), windows)
+    return timing.measure(environments.act_randomly(stream), windows)
 
 
 def _time_actors(
@@ -106,7 +94,7 @@ def _time_actors(
     credentials.Security(),
     timeout=60.0,
   )
-  answer = _answers(stream, num_envs)
+  answer = environments.act_randomly(stream)
   with contextlib.ExitStack() as stack:
     # The actors, which are terminated, need not learn of an end.
     stack.callback(serving.close, False)
@@ -178,7 +166,8 @@ def probe(
     for sequence in range(calls):
       output = stream.recv()
       start = time.perf_counter()
-      messages.put(codec.pack_steps(output, _NO_EPISODES, sequence))
+      steps = codec.pack_steps(output, local_messages.NO_EPISODES, sequence)
+      messages.put(steps)
       codec.unpack_actions(wire.parse(next(call)), 1, sequence)
       seconds.append(time.perf_counter() - start)
       time.sleep(_PAUSE_SECONDS)

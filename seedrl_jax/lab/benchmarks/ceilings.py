@@ -122,7 +122,7 @@ def measure(
   streams: opening.MakeStream | None,
   windows: timing.Windows,
 ) -> Ceilings:
-  """Measures every stage of a run; for `streams` see `build.build`."""
+  """Measures every stage of a run; for `streams` see `open_parts`."""
   plan = plan_lib.make_plan(config)
   state = plan_lib.initial_state(plan)
   parts = opening.open_parts(plan, state, streams=streams)

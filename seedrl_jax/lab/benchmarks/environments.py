@@ -83,22 +83,22 @@ def free_streams(config: ml_collections.ConfigDict) -> opening.MakeStream:
   return make
 
 
-def act_randomly(stream: envs.EnvStream) -> Callable[[], types.EnvOutput]:
+def act_randomly(stream: envs.EnvStream) -> Callable[[], int]:
   """Returns a function that answers a batch with random actions.
 
-  It returns the batch.
+  It returns the number of steps in the batch; resets are none.
   """
   rng = np.random.default_rng(0)
   actions = stream.spec.action.sample(rng, _ACTIONS, stream.batch_size)
   batches = itertools.cycle(actions)
 
-  def act() -> types.EnvOutput:
+  def act() -> int:
     output = stream.recv()
     action = next(batches)[: len(output.env_id)]
     if stream.spec.action_mask:
       action = action_masks.sample(stream.spec, rng, output.observation)
     stream.send(action, output.env_id)
-    return output
+    return int(np.count_nonzero(output.step_type != types.StepType.FIRST))
 
   return act
 

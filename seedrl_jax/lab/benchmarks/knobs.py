@@ -179,10 +179,8 @@ def _streams(run: Run) -> list[Changes]:
   # One stream's unrolls would be too old while another's are trained on.
   if run.config.learner.max_lag is not None:
     return []
-  key, count = (
-    'topology.streams_per_device',
-    run.config.topology.streams_per_device,
-  )
+  key = 'topology.streams_per_device'
+  count = run.config.topology.streams_per_device
   size = run.config.env.batch_size
   return [
     {**change, **_scaled_batch(size, count / change[key])}

@@ -88,11 +88,10 @@ def watch(
     steps = (count() - before) or 1
     rates.append(steps / elapsed)
     costs.append((time.process_time() - cpu) / steps)
-  return summarize(rates, costs)._replace(stolen=clock.share())
-
-
-def summarize(rates: list[float], costs: list[float]) -> Timing:
-  """Summarises windows: steps per second, and CPU seconds per step."""
   return Timing(
-    statistics.median(rates), min(rates), max(rates), statistics.median(costs)
+    statistics.median(rates),
+    min(rates),
+    max(rates),
+    statistics.median(costs),
+    clock.share(),
   )

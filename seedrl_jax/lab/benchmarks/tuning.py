@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import ml_collections
 
+from seedrl_jax.lab import tables
 from seedrl_jax.lab.benchmarks import ceilings, timing
 from seedrl_jax.lab.benchmarks import knobs as knobs_lib
 from seedrl_jax.lab.benchmarks import turns as turns_lib
@@ -65,8 +66,7 @@ class Turns(NamedTuple):
 
   def text(self) -> str:
     """Returns the median ratio and its spread, of at least one turn."""
-    low, high = min(self._ratios), max(self._ratios)
-    return f'{statistics.median(self._ratios):.2f} ({low:.2f}–{high:.2f})'
+    return tables.spread(self._ratios, 2)
 
 
 class Search:

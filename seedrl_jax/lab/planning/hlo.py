@@ -192,12 +192,12 @@ class _Counter:
     elif x.opcode in _SLICES:
       # Of its source, only what the slice takes.
       result = x.result[1 if x.opcode == 'slice-start' else 0]
-      yield from _replaced(operands[0].result, result)
+      yield result._replace(on_chip=operands[0].result[0].on_chip)
       yield result
     elif x.opcode in ('dynamic-update-slice', 'scatter'):
       update = operands[-1 if x.opcode == 'scatter' else 1].result[0]
       yield update
-      yield from _replaced(x.result, update)
+      yield update._replace(on_chip=x.result[0].on_chip)
     else:
       for operand in operands:
         yield from operand.result
@@ -229,7 +229,7 @@ class _Counter:
         yield from arrays
       else:
         for part in slices:
-          yield from _replaced(arrays, part)
+          yield part._replace(on_chip=arrays[0].on_chip)
 
   def _slices_of(self, x: Instruction, body: Computation) -> list[Array] | None:
     """Returns the slices that a fusion takes of `x`; None if all of it."""
@@ -270,11 +270,6 @@ def _parameters(body: Computation) -> dict[int, Instruction]:
     for x in body.values()
     if x.opcode == 'parameter'
   }
-
-
-def _replaced(arrays: list[Array], part: Array) -> Iterator[Array]:
-  """Yields `part` at the place of the first of `arrays`."""
-  yield part._replace(on_chip=arrays[0].on_chip)
 
 
 def _origin(name: str, body: Computation) -> Instruction:

@@ -57,6 +57,8 @@ class Record(NamedTuple):
   remarks: str = ''
 
 
+# Columns that no run knows.
+_KEPT = ('reference', 'source', 'network', 'protocol', 'readme', 'remarks')
 _HEADER = [name.rstrip('_') for name in Record._fields]
 
 
@@ -76,7 +78,7 @@ def update(
 ) -> None:
   """Adds the runs to a file, or replaces their rows.
 
-  The references and remarks of a row stay, as no run knows them.
+  The references and remarks of a row stay.
 
   Raises:
     ValueError: if a run has no greedy evaluation, or is not one of `known`.
@@ -92,9 +94,7 @@ def update(
       records.append(new)
       continue
     old = records[place]
-    kept = {'readme': old.readme, 'remarks': old.remarks}
-    for name in ('reference', 'source', 'network', 'protocol'):
-      kept[name] = getattr(old, name)
+    kept = {name: getattr(old, name) for name in _KEPT}
     records[place] = new._replace(**kept)
   write(path, records)
 

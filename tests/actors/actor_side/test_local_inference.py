@@ -96,7 +96,7 @@ def _central(
       _recording(inserted, tables, spec, width, seed, overlap)
     ),
   )
-  parts = opening.build(config, lambda *_: _stream(config))
+  parts = runs.open_parts(config, streams=lambda *_: _stream(config))
   (worker,) = parts.workers
   worker.device_step.set_key(np.asarray(jax.random.PRNGKey(_SEED)))
   _, params = parts.publisher.latest(parts.topology.inference[0])

@@ -22,7 +22,7 @@ def _config(**values: object):
 
 
 def _build(folder: pathlib.Path, **values: object) -> parts_lib.Parts:
-  return opening.build(
+  return runs.open_parts(
     _config(**values),
     start=opening.Start(actor_socket=str(folder / 'a.sock')),
   )

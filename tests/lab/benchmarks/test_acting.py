@@ -84,7 +84,7 @@ def test_drives_all_streams_at_once_and_stores_nothing(monkeypatch, time):
 
 def test_resets_are_no_steps():
   with _opened() as (_, _, streams):
-    act = acting._act_randomly(streams[0])
+    act = environments.act_randomly(streams[0])
     # Both environments reset; then they alternate.
     assert [act() for _ in range(4)] == [0, 0, 1, 1]
 

@@ -167,14 +167,16 @@ def test_all_peers_get_the_same_network_and_frames():
 
 def test_only_stable_baselines3_has_all_agents():
   assert library.select([], 'ppo') == ['stable-baselines3']
-  assert len(library.select([], 'vtrace')) == 4
-  assert library.select(['torchrl', 'rllib'], 'vtrace') == ['rllib', 'torchrl']
-  assert all(pathlib.Path(p.path).exists() for p in library.PEERS.values())
+  both = ['stable-baselines3', 'sample-factory']
+  assert library.select([], 'vtrace') == both
+  assert library.select(both[::-1], 'vtrace') == both
+  assert library.select(both[1:], 'vtrace') == both[1:]
+  assert all(pathlib.Path(p.client).exists() for p in library.PEERS.values())
 
 
 def test_where_a_peer_cannot_be_installed(monkeypatch, tmp_path):
   with pytest.raises(ValueError, match='--peers_python=/nowhere: there is no'):
-    library.install('rllib', '/nowhere')
+    library.install('sample-factory', '/nowhere')
   uv = tmp_path / 'uv'
   uv.write_text(
     '#!/bin/sh\necho "error: first" >&2; echo "  cause: $1" >&2; exit 1'
@@ -182,7 +184,7 @@ def test_where_a_peer_cannot_be_installed(monkeypatch, tmp_path):
   uv.chmod(0o755)
   monkeypatch.setattr(library.uv, 'find_uv_bin', lambda: str(uv))
   with pytest.raises(library.PeerFailed, match=r'^cause: run$'):
-    library.install('rllib', sys.executable)
+    library.install('sample-factory', sys.executable)
 
 
 @pytest.fixture(name='common')

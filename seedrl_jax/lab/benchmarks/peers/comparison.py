@@ -111,7 +111,7 @@ def _prepare(task: Task, name: str, python: str) -> Side:
   rates: list[float] = []
   for choice in peer.choices:
     (rate,), version = _call(
-      command, peer.path, client_settings | choice, _PATIENCE
+      command, peer.client, client_settings | choice, _PATIENCE
     )
     _say(f'{task.name}: {name}, {_describe(choice)}', rate)
     rates.append(rate)
@@ -132,8 +132,8 @@ def _time_theirs(task: Task, name: str, side: Side, seed: int) -> float:
   client_settings = _settings(task, name) | side.choice | {'seed': seed}
   number, seconds, warm_up = task.windows
   busy = task.limit if task.target else number * seconds + warm_up
-  path = library.PEERS[name].path
-  figures, _ = _call(side.command, path, client_settings, busy + _PATIENCE)
+  client = library.PEERS[name].client
+  figures, _ = _call(side.command, client, client_settings, busy + _PATIENCE)
   return statistics.median(figures) if figures else math.inf
 
 

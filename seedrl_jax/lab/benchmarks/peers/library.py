@@ -24,7 +24,7 @@ class Peer(NamedTuple):
   """A library to compare with.
 
   Attributes:
-    client: name of its file.
+    client: path of the program that runs it.
     package: name to import.
     requirement: package and version to install.
     choices: settings of which it gets the faster ones.
@@ -37,20 +37,13 @@ class Peer(NamedTuple):
   choices: Sequence[dict[str, Any]]
   learning: dict[str, Any]
 
-  @property
-  def path(self) -> str:
-    """Path of its client."""
-    return str(_CLIENTS / self.client)
 
-
-_THREADS: tuple[dict[str, Any], ...] = ({'threads': 0}, {'threads': 1})
-_WORKERS: tuple[dict[str, Any], ...] = ({'workers': 1}, {'workers': 2})
 PEERS = {
   'stable-baselines3': Peer(
-    'run_stable_baselines3.py',
+    str(_CLIENTS / 'run_stable_baselines3.py'),
     'stable_baselines3',
     'stable-baselines3==2.9.2',
-    _THREADS,
+    ({'threads': 0}, {'threads': 1}),
     # Those of its own collection of tuned settings, RL Zoo.
     {
       'num_envs': 8,
@@ -67,14 +60,12 @@ PEERS = {
     },
   ),
   'sample-factory': Peer(
-    'run_sample_factory.py',
+    str(_CLIENTS / 'run_sample_factory.py'),
     'sample_factory',
     'sample-factory==2.1.1',
-    _WORKERS,
+    ({'workers': 1}, {'workers': 2}),
     {},
   ),
-  'rllib': Peer('run_rllib.py', 'ray', 'ray[rllib]==2.60.0', _WORKERS, {}),
-  'torchrl': Peer('run_torchrl.py', 'torchrl', 'torchrl==0.14.1', _THREADS, {}),
 }
 
 

@@ -39,13 +39,14 @@ class Encoder(encoder.Encoder):
 
   def __init__(self, settings: dict[str, Any], cfg: Any, space: Any):
     super().__init__(cfg)
-    self._torso = torsos.Torso(settings['network'], space['obs'].shape)
+    shape = space['obs'].shape
+    self._torso, self._size = torsos.make(settings['network'], shape)
 
   def forward(self, obs_dict: Any) -> Any:
     return self._torso(obs_dict['obs'])
 
   def get_out_size(self) -> int:
-    return self._torso.size
+    return self._size
 
 
 class Measure(runner_lib.AlgoObserver):

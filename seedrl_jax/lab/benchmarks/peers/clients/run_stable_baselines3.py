@@ -54,8 +54,8 @@ class Torso(torch_layers.BaseFeaturesExtractor):
   """The system's torso."""
 
   def __init__(self, space: Any, network: dict[str, Any]):
-    torso = torsos.Torso(network, space.shape)
-    super().__init__(space, torso.size)
+    torso, size = torsos.make(network, space.shape)
+    super().__init__(space, size)
     self._torso = torso
 
   def forward(self, observations: Any) -> Any:

@@ -3,28 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 
-class Torso(nn.Module):
-  """Maps observations `[..., *shape]` to features `[..., size]`."""
-
-  def __init__(self, network: dict[str, Any], shape: Sequence[int]):
-    super().__init__()
-    self._rank = len(shape)
-    self.size = network['hidden_sizes'][-1]
-    layers, width = _convolutions(network['convolutions'], shape)
-    for hidden in network['hidden_sizes']:
-      layers += [nn.Linear(width, hidden), nn.ReLU()]
-      width = hidden
-    self._layers = nn.Sequential(*layers)
-
-  def forward(self, x: torch.Tensor) -> torch.Tensor:
-    batch = x.shape[: x.ndim - self._rank]
-    if x.dtype == torch.uint8:
-      x = x.float() / 255.0
-    return self._layers(x.flatten(0, len(batch) - 1)).unflatten(0, batch)
+def make(
+  network: dict[str, Any], shape: Sequence[int]
+) -> tuple[nn.Module, int]:
+  """Returns layers from `[batch, *shape]` to `[batch, size]`, and the size."""
+  layers, width = _convolutions(network['convolutions'], shape)
+  for hidden in network['hidden_sizes']:
+    layers += [nn.Linear(width, hidden), nn.ReLU()]
+    width = hidden
+  return nn.Sequential(*layers), width
 
 
 def _convolutions(
