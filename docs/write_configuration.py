@@ -21,13 +21,13 @@ Every key is a flag: `--config.KEY=VALUE`. In Python it is
 `make_config(name, KEY=VALUE)` with two underscores for each dot. `seedrl train
 --help --config=NAME` prints the same with the values of a configuration.
 
-This page is made from the `keys.py` of each package and agent by `python
-docs/write_configuration.py`; a test fails if it is stale. *Allowed* is what a
-run accepts; conditions on several keys are checked when it starts. A key whose
-default is *none* is not set, and an *optional* key need not be.
+*Allowed* is what a run accepts; conditions on several keys are checked when it
+starts. A default of *none* means that the key is not set; an *optional* key
+need not be. An agent's tables have the keys that it adds and the defaults that
+it changes. Configurations in `configs/` change more of them.
 
-The tables of an agent have the keys that it adds, and defaults that it changes.
-Configurations in `configs/` change more of them.
+`python docs/write_configuration.py` generates this page from the `keys.py` of
+each package and agent.
 """
 
 

@@ -8,7 +8,7 @@ from seedrl_jax.runtime.settings import FLAG, integer, number, one_of, optional
 
 KEYS: Table = {
   'optimizer': Section(
-    'The optimiser. It gets gradients after the clip of their global norm.'
+    'The optimiser. Gradients are first clipped by their global norm.'
   ),
   'optimizer.name': Key(
     'adam',
@@ -38,8 +38,8 @@ KEYS: Table = {
   'optimizer.warmup_frames': Key(
     0,
     integer(0, 10**15),
-    'Frames over which a factor on the learning rate rises linearly from 0 to '
-    '1. 0 means no warm-up.',
+    'Frames over which a factor on the learning rate rises linearly from 0 '
+    'to 1. 0 means no warm-up.',
   ),
   'optimizer.clip_norm': Key(
     40.0, number(0), 'Maximum global norm of the gradient. 0 means no clipping.'

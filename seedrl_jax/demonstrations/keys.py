@@ -9,7 +9,7 @@ KEYS: Table = {
     '',
     TEXT,
     'A folder that seedrl record has written. The run inserts it into a '
-    'table of its own, if that is empty.',
+    'separate table, if that is empty.',
   ),
   'demonstrations.fraction': Key(
     0.0,

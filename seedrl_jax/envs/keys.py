@@ -16,21 +16,20 @@ from seedrl_jax.runtime.settings import (
 
 KEYS: Table = {
   'env': Section(
-    'The environments. Optional keys that are not set have the defaults of '
-    'EnvPool for that environment.'
+    "The environments. Optional keys that are not set have EnvPool's "
+    'defaults for the environment.'
   ),
   'env.id': Key(
     'CartPole-v1',
     TEXT,
-    "The name of an environment of EnvPool, 'gymnasium:' and a name of "
-    "Gymnasium, or 'gymnax:', 'craftax:' or 'jumanji:' and a name of that "
-    'suite, whose environments are in JAX.',
+    "Name of the environment: EnvPool's, Gymnasium's as 'gymnasium:NAME', or "
+    "one in JAX as 'gymnax:NAME', 'craftax:NAME' or 'jumanji:NAME'.",
   ),
   'env.factory': Key(
     '',
     TEXT,
-    "A function 'module:function' that returns a Gymnasium environment. It "
-    'replaces `id`. The module may be in the current folder.',
+    "A function 'module:function' that returns a Gymnasium environment or a "
+    '`DeviceEnv`. It replaces `id`. The module may be in the current folder.',
   ),
   'env.factory_kwargs': Key(
     {}, settings.SECTION, 'The keyword arguments of `factory`.'
@@ -38,38 +37,38 @@ KEYS: Table = {
   'env.tasks': Key(
     (),
     each(TEXT),
-    'Names of environments, as for `id`, that one agent learns together; they '
+    'Names of environments, as for `id`, on which one agent trains; they '
     'replace `id`. A name may be a pattern, such as MiniGrid-Empty-*. '
     'Observations and actions must be equal. Each environment has one task.',
   ),
   'env.task_weights': Key(
     (),
     each(number(0)),
-    'Relative numbers of training environments of `tasks`. Without them the '
-    'tasks have equally many.',
+    'Relative numbers of training environments of `tasks`, all positive. () '
+    'means equal numbers.',
   ),
   'env.num_envs': Key(
     128,
     integer(0, COUNT),
-    'Number of training environments in the process of the learner.',
+    "Number of training environments in the learner's process.",
   ),
   'env.batch_size': Key(
     0,
     integer(0, COUNT),
     'Environments per inference call of a stream. 0 means half of the '
-    "stream's environments, so that one half steps while the network runs on "
-    'the other. It means all of them if `learner.max_lag` is 0 or 1, because '
-    'unrolls should begin together, and for fewer than 256 environments as '
-    'cheap as CartPole, because two calls cost more than one.',
+    "stream's, so that one half steps while the network runs on the other. "
+    'It means all if `learner.max_lag` is 0 or 1, because unrolls should '
+    'begin together, and for fewer than 256 environments as cheap as '
+    'CartPole, because two calls cost more than one.',
   ),
   'env.compiled': Key(
     'auto',
     settings.one_of('auto', 'on', 'off'),
-    "Whether the acting program steps EnvPool's environments itself, for whole "
-    "unrolls, instead of a call from Python for each step. 'auto' does so for "
-    'classic control and toy texts whose unrolls go to a queue on the device, '
-    'if inference runs on a CPU and nothing in the network is convolved. Such '
-    'a run stops only between unrolls.',
+    "Whether the acting program itself steps EnvPool's environments, for "
+    "whole unrolls, instead of a call from Python per step. 'auto' does so "
+    'for classic control and toy texts whose unrolls go to a queue on the '
+    'device, if inference runs on a CPU and the network has no convolutions. '
+    'Such a run stops only between unrolls.',
   ),
   'env.num_threads': Key(
     0,
@@ -135,7 +134,7 @@ KEYS: Table = {
   'env.repeat_action_probability': Key(
     None,
     optional(number(0, 1)),
-    'Probability of a sticky action: the environment repeats its last one.',
+    'Probability of a sticky action: the environment repeats the last one.',
     float,
   ),
   'env.options': Key(

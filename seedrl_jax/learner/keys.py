@@ -39,7 +39,8 @@ KEYS: Table = {
   'learner.micro_batches': Key(
     1,
     integer(1, COUNT),
-    "Number of equal pieces of a device's share of the batch.",
+    "Number of equal pieces of a device's share of the batch, which go "
+    'through the network one by one.',
   ),
   'learner.prefetch': Key(
     1,
@@ -54,14 +55,14 @@ KEYS: Table = {
   'learner.max_lag': Key(
     None,
     optional(integer(0, LARGE)),
-    'Maximum policy lag of an agent with a queue, in batches: how many the '
-    'learner trains on between the parameters that act and the batch with '
-    'their steps. Inference waits for new parameters before an unroll, and '
-    'unrolls that are older are dropped. A version counts once, however many '
-    'optimiser steps its batch takes. 0 alternates acting and training; it '
-    'needs one stream, a `batch_size` that is a multiple of `env.num_envs`, '
-    'and `env.batch_size` 0. None means no limit; on the command line, use a '
-    'large number. See docs/agents/index.md.',
+    'Maximum policy lag of an agent with a queue: the age, in batches, of '
+    'the parameters that acted when their steps are trained on. Inference '
+    'waits for new parameters before an unroll, and older unrolls are '
+    'dropped. A batch counts once, however many optimiser steps it takes. 0 '
+    'alternates acting and training; it needs one stream, a `batch_size` '
+    'that is a multiple of `env.num_envs`, and `env.batch_size` 0. None '
+    'means no limit; on the command line, use a large number. See '
+    'docs/agents/index.md.',
     int,
   ),
 }

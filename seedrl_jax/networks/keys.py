@@ -68,8 +68,8 @@ KEYS: Table = {
     'auto',
     one_of('auto', 'on', 'off'),
     'Whether the bytes of images with fewer than 32 pixels a side are '
-    "categories, which get 16 one-hot levels per channel. 'auto' means the "
-    'environments known for it (MiniGrid, BabyAI, Sokoban).',
+    "categories, which get 16 one-hot levels per channel. 'auto' means on "
+    'for MiniGrid, BabyAI and Sokoban.',
   ),
   'network.use_action_mask': Key(
     False,
@@ -80,8 +80,8 @@ KEYS: Table = {
   'network.use_task': Key(
     False,
     FLAG,
-    'Passes the number of the task, one-hot, to the core, or to the heads if '
-    'there is none, in a run of several tasks (`env.tasks`).',
+    'Passes the number of the task (`env.tasks`), one-hot, to the core, or '
+    'to the heads if there is none.',
   ),
   'network.normalize_pixels': Key(
     False,

@@ -17,11 +17,11 @@ KEYS: Table = {
     'auto',
     one_of('embedded', 'reverb', 'device', 'auto'),
     "'reverb' is a server process, which the run starts and monitors. "
-    "'embedded' is in the process of the learner. 'device' is a queue of "
-    'unrolls that stay on the devices, for environments in JAX without remote '
-    "actors. 'auto' is that if it can be; otherwise it is embedded for a "
-    "queue (sampler 'fifo') and for single transitions (`unroll_length` 1) "
-    'that only this process inserts, and else Reverb, if it is available.',
+    "'embedded' is in the learner's process. 'device' is a queue on the "
+    'devices, for environments in JAX and those that `env.compiled` steps. '
+    "'auto' is 'device' if possible; otherwise 'embedded' for a queue "
+    "(sampler 'fifo') and for single transitions (`unroll_length` 1) that "
+    'only this process inserts; otherwise Reverb, if available.',
   ),
   'replay.address': Key(
     '', TEXT, 'Address host:port of a running seedrl reverb_server.'

@@ -60,7 +60,7 @@ KEYS: Table = {
   'unroll_length': Key(
     20,
     integer(1, STEPS),
-    'Transitions of an unroll that are trained on. Sequences of R2D2 have '
+    "Number of trained transitions per unroll. R2D2's sequences have "
     '`burn_in` + `lookahead` more steps.',
   ),
   'batch_size': Key(

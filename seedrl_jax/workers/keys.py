@@ -22,19 +22,18 @@ KEYS: Table = {
   'asynchronous.model_workers': Key(
     0,
     integer(0, 1023),
-    "How many of them train Dyna-Q's model, and values on imagined "
-    'transitions, without environments, while the others act and train on '
-    'real ones. They sample the replay of the others, so they need '
-    "`replay.backend='reverb'`. Their samples do not count for "
-    '`replay.samples_per_insert`. Each makes at most as many updates as an '
-    'acting worker makes on average.',
+    "Number of these workers that have no environments, but train Dyna-Q's "
+    'model, and values on imagined transitions. They sample the replay of '
+    "the others, so they need `replay.backend='reverb'`. Their samples do "
+    'not count for `replay.samples_per_insert`. Each makes at most as many '
+    'updates as an acting worker on average.',
   ),
   'asynchronous.share': Key(
     'hogwild',
     one_of('hogwild', 'lock', 'sync', 'server'),
     "How gradients are applied. 'hogwild': in shared memory, without locks. "
     "'lock': in shared memory, one at a time. 'sync': the mean of one "
-    "gradient of each worker. 'server': by a parameter server.",
+    "gradient per worker. 'server': by a parameter server.",
   ),
   'asynchronous.shared_statistics': Key(
     True,

@@ -35,7 +35,7 @@ _PLANNING: Table = {
     'rollouts, at least one. 0 means DQN without a model.',
   ),
   'planning.rollout_length': Key(
-    3, integer(1, 1000), 'Steps of a rollout, unless its episode ends before.'
+    3, integer(1, 1000), 'Steps of a rollout, unless its episode ends earlier.'
   ),
   'planning.start_states': Key(
     'uniform',
@@ -52,15 +52,15 @@ _PLANNING: Table = {
   'planning.start_frames': Key(
     0,
     integer(0),
-    'Frames before the first rollout counts. The model learns from the first '
+    'Frames before imagined transitions count. The model learns from the first '
     'update on.',
   ),
   'planning.learning_rate_scale': Key(
     1.0,
     number(0),
     'Multiplies the loss of imagined transitions. With 1 they count as much '
-    'as real ones. With SGD this is a learning rate of their own; optimisers '
-    "that divide by the gradient's size, such as Adam, only weight them.",
+    'as real ones. With SGD this scales their learning rate; optimisers that '
+    "divide by the gradient's size, such as Adam, only weight them.",
   ),
   'planning.role': Key(
     'both',

@@ -65,16 +65,17 @@ KEYS: Table = {
     'Divides rewards by the standard deviation of discounted returns.',
   ),
   'normalization.reward_clip': Key(
-    10.0, number(0), 'Clips divided rewards to [-x, x]. 0 means no clipping.'
+    10.0, number(0), 'Clips normalised rewards to [-x, x]. 0 means no clipping.'
   ),
   **reward_config.POPART_KEYS,
   'network.separate_baseline': Key(
-    False, FLAG, 'Gives the baseline a network of its own.'
+    False, FLAG, 'Gives the baseline its own network.'
   ),
   'network.free_deviation': Key(
     True,
     FLAG,
-    "A Gaussian policy's standard deviations are the same in all states.",
+    "Makes a Gaussian policy's standard deviations parameters, not outputs "
+    'of the network.',
   ),
   'network.first_deviation': Key(
     1.0,

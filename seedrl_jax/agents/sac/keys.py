@@ -13,9 +13,9 @@ KEYS: Table = {
   'updates_per_call': Key(
     1,
     integer(1, 10**4),
-    'Number of equal parts of a batch, each for one update. All are made in '
-    'one call, because small networks would wait for calls. `batch_size` '
-    'counts them all.',
+    'Number of updates in one call, each on an equal part of a batch; '
+    '`batch_size` is their total. Small networks would otherwise wait for '
+    'calls.',
   ),
   'loss': Section('Soft Q-learning and policy improvement (arXiv 1812.05905).'),
   'loss.discount': Key(0.99, number(0, 1), 'The discount of a step.'),
@@ -24,7 +24,7 @@ KEYS: Table = {
     1.0,
     # Its logarithm is a parameter.
     number(1e-6),
-    'Weight of the entropy; only its first value if it adapts.',
+    'Weight of the entropy; the initial one if it adapts.',
   ),
   'loss.adapt_temperature': Key(
     True,
