@@ -220,6 +220,9 @@ class Reporter:
     self.training = EpisodeWindow(returns)
     self.evaluation = EpisodeWindow(eval_returns, EVAL_WINDOW)
     self.start = self._last = start
+    # Frames per second, and time, of the last report with new frames.
+    self._speed = 0.0
+    self._speed_at = start.seconds
     self._action_repeat = action_repeat
     self._num_workers = num_workers
 
@@ -234,7 +237,11 @@ class Reporter:
     last, self._last = self._last, now
     seconds = max(now.seconds - last.seconds, 1e-9)
     waits = self._waits(last, now)
-    steps = now.env_steps - last.env_steps
+    # Large unrolls of slow environments come in only now and then.
+    if steps := now.env_steps - last.env_steps:
+      elapsed = max(now.seconds - self._speed_at, 1e-9)
+      self._speed = steps * self._action_repeat / elapsed
+      self._speed_at = now.seconds
     updates = now.lag_updates - last.lag_updates
     lag_mean = dropped = None
     if updates:
@@ -246,7 +253,7 @@ class Reporter:
       FRAMES: now.env_steps * self._action_repeat,
       'time/env_steps': now.env_steps,
       UPDATES: now.updates,
-      'time/frames_per_s': steps * self._action_repeat / seconds,
+      'time/frames_per_s': self._speed,
       'time/updates_per_s': (now.updates - last.updates) / seconds,
       'rollout/return': self.training.mean_return(),
       'rollout/length_steps': self.training.mean_length(),

@@ -40,11 +40,19 @@ def test_second_row_starts_where_the_first_ended():
   reporter = _reporter()
   reporter.row(_NOW, 7, {})
   row, waits = reporter.row(_NOW, 0, {})
-  assert row['time/frames_per_s'] == 0.0
   assert row['replay/policy_lag_mean_batches'] is None
   assert row['replay/policy_lag_max_batches'] is None
   assert waits == report.Waits(0.0, 0.0, 0.0, 0.0)
   assert reporter.total_waits(_NOW).inference_for_envs == 0.25
+
+
+def test_speed_is_over_the_time_since_the_last_new_frames():
+  reporter = _reporter()
+  reporter.row(_NOW, 7, {})
+  idle = dataclasses.replace(_NOW, seconds=_NOW.seconds + 30)
+  assert reporter.row(idle, 0, {})[0]['time/frames_per_s'] == 400.0
+  later = dataclasses.replace(idle, seconds=idle.seconds + 10, env_steps=1500)
+  assert reporter.row(later, 0, {})[0]['time/frames_per_s'] == 4 * 1000 / 40
 
 
 def test_episodes_of_training_and_evaluation_are_apart():
