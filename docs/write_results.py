@@ -1,7 +1,9 @@
-"""Writes the tables of results.md, README.md and agents/vtrace.md.
+"""Writes the tables of the pages, and README.md's figures of speed.
 
 Run it after `seedrl report --results=docs/results.csv` and `write_search.py`.
-The tables stand between <!--results--> and <!--/results-->.
+Their tables stand between <!--results--> and <!--/results-->. Between
+<!--measured NAME--> and <!--/measured--> stands what measured/NAME.txt has,
+the output of `seedrl benchmark …`.
 """
 
 import csv
@@ -35,6 +37,9 @@ _AGENTS = {
   'hogwild': ('Hogwild! DQN', 'asynchronous.md'),
 }
 _MARKED = re.compile(r'(<!--results-->\n).*(<!--/results-->)', re.S)
+_MEASURED = re.compile(
+  r'(<!--measured (\w+)-->).*?(\n *<!--/measured-->)', re.S
+)
 
 
 def pages() -> Iterator[tuple[pathlib.Path, str]]:
@@ -48,7 +53,57 @@ def pages() -> Iterator[tuple[pathlib.Path, str]]:
   ):
     # Without blanks, README.md has fewer words.
     text = '\n'.join(['', *lines, '']).replace(' --- ', '---')
-    yield path, _MARKED.sub(rf'\g<1>{text}\n\2', path.read_text())
+    page = _MARKED.sub(rf'\g<1>{text}\n\2', path.read_text())
+    yield path, _MEASURED.sub(_measured, page)
+  for name in ('benchmarks', 'device_environments'):
+    path = _DOCS / f'{name}.md'
+    yield path, _MEASURED.sub(_measured, path.read_text())
+
+
+def _measured(marked: re.Match[str]) -> str:
+  """Returns a marked part anew, from the output that it names."""
+  start, name, end = marked.groups()
+  text = _speed() if name == 'speed' else _last_table(name)
+  return f'{start}\n{text}{end}'
+
+
+def _output(name: str) -> str:
+  return (_DOCS / 'measured' / f'{name}.txt').read_text()
+
+
+def _last_table(name: str) -> str:
+  """Returns an output's last table, and how it was made."""
+  output = _output(name)
+  about = dict(re.findall(r'^(command|machine|versions): (.*)$', output, re.M))
+  table = re.findall(r'(?:^\|.*\|\n)+', output, re.M)[-1]
+  flags = about['command'].partition(' ')[2]
+  return (
+    f'\n{table}\n`seedrl benchmark {flags}`; {about["machine"]}; '
+    f'{about["versions"]}.\n'
+  )
+
+
+def _speed() -> str:
+  """Returns README.md's sentences on speed."""
+  host, device = 'peers_cartpole', 'peers_gymnax'
+  return (
+    f'  On two CPU cores it trains {_ratio(host, "stable-b")} times as many '
+    'CartPole steps per\n'
+    f'  second as Stable-Baselines3 and {_ratio(host, "sample-f")} times as '
+    'many as Sample Factory\n'
+    '  ([alternating runs](docs/benchmarks.md#other-libraries), same network). '
+    'With\n'
+    '  [environments in JAX](docs/device_environments.md) it is '
+    f'{_ratio(device, "stable-b")} times\n  Stable-Baselines3.'
+  )
+
+
+def _ratio(name: str, peer: str) -> str:
+  """Returns the median ratio to a peer in an output of `benchmark peers`."""
+  row = re.search(rf'^\|.*\| {peer}.*\|$', _output(name), re.M)
+  assert row is not None, (name, peer)
+  cells = [cell.strip() for cell in row[0].split('|')]
+  return cells[6].partition(' ')[0]
 
 
 def _agent_tables(rows: Sequence[records.Record]) -> Iterator[str]:
