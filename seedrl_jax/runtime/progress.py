@@ -115,10 +115,10 @@ def progress_text(row: report.Row, total_frames: int, waits_for: str) -> str:
     f'{format_count(frames)}/{format_count(total_frames)} '
     f'frames ({frames / total_frames:.0%}) | '
     f'{format_count(row["time/frames_per_s"] or 0)} frames/s | '
-    f'return {_decimal(row["rollout/return"], 1)} '
-    f'(eval {_decimal(row["eval/return"], 1)}) | '
+    f'return {decimal(row["rollout/return"], 1)} '
+    f'(eval {decimal(row["eval/return"], 1)}) | '
     f'{format_count(row[report.UPDATES] or 0)} updates | '
-    f'lag {_decimal(row["replay/policy_lag_mean_batches"], 1)} | '
+    f'lag {decimal(row["replay/policy_lag_mean_batches"], 1)} | '
     f'waits for {waits_for}'
   )
   if (stolen := row[STOLEN] or 0) > _MUCH_STOLEN:
@@ -126,7 +126,8 @@ def progress_text(row: report.Row, total_frames: int, waits_for: str) -> str:
   return text
 
 
-def _decimal(value: float | None, digits: int) -> str:
+def decimal(value: float | None, digits: int) -> str:
+  """Returns a number with `digits` decimal places; '-' for None."""
   return '-' if value is None else f'{value:.{digits}f}'
 
 
@@ -141,8 +142,8 @@ def summary_text(
     f'({format_count(summary.frames_per_second)} frames/s), '
     f'{summary.updates} updates.\n'
     f'Mean return of the last {report.WINDOW} episodes: '
-    f'{_decimal(summary.mean_return_100, 2)}; evaluation (last '
-    f'{report.EVAL_WINDOW}): {_decimal(summary.eval_mean_return, 2)}.\n'
+    f'{decimal(summary.mean_return_100, 2)}; evaluation (last '
+    f'{report.EVAL_WINDOW}): {decimal(summary.eval_mean_return, 2)}.\n'
     f'{waits.report()}\n'
     f'Curves: {workdir}/metrics.csv; draw them with\n'
     f'  {_program()} plot --workdir={workdir}'

@@ -233,28 +233,23 @@ class Sweep:
     if now < self._shown + (_LIVE_SECONDS if is_live else _FILE_SECONDS):
       return
     self._shown = now
-    finished = sum(trial.is_finished() for trial in self._trials)
-    done = float(finished)
+    done = finished = sum(trial.is_finished() for trial in self._trials)
     parts = [f'{finished}/{len(self._trials)} runs finished']
     if self.failed:
       parts.append(f'{len(self.failed)} failed')
     for trial, _ in self._running.values():
       frames, total = trial.frames(), trial.config.total_env_frames
       done += min(1.0, frames / total)
-      parts.append(
-        f'{trial.name}: {progress.format_count(frames)}/'
-        f'{progress.format_count(total)} frames'
-      )
+      counts = '/'.join(map(progress.format_count, (frames, total)))
+      parts.append(f'{trial.name}: {counts} frames')
     self._line.update(' | '.join(parts), done / len(self._trials))
 
 
 def _returns(trial: Trial) -> str:
   """Returns what a finished trial reached, as text."""
   summary = results.read_summary(trial.workdir)
-  training, evaluation = (
-    '-' if x is None else f'{x:.1f}'
-    for x in map(summary.get, ('mean_return_100', 'eval_mean_return'))
-  )
+  keys = 'mean_return_100', 'eval_mean_return'
+  training, evaluation = (progress.decimal(summary.get(k), 1) for k in keys)
   return f'finished with return {training} (eval {evaluation})'
 
 
