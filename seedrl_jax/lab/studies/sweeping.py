@@ -242,7 +242,7 @@ class Sweep:
       done += min(1.0, frames / total)
       counts = '/'.join(map(progress.format_count, (frames, total)))
       parts.append(f'{trial.name}: {counts} frames')
-    self._line.update(' | '.join(parts), done / len(self._trials))
+    self._line.update(' | '.join(parts), done / max(1, len(self._trials)))
 
 
 def _returns(trial: Trial) -> str:
