@@ -85,16 +85,17 @@ def _last_table(name: str) -> str:
 
 def _speed() -> str:
   """Returns README.md's sentences on speed."""
-  host, device = 'peers_cartpole', 'peers_gymnax'
+  baselines = _ratio('peers_cartpole', 'stable-baselines3')
+  factory = _ratio('peers_cartpole', 'sample-factory')
+  in_jax = _ratio('peers_gymnax', 'stable-baselines3')
   return (
-    f'  On two CPU cores it trains {_ratio(host, "stable-b")} times as many '
-    'CartPole steps per\n'
-    f'  second as Stable-Baselines3 and {_ratio(host, "sample-f")} times as '
-    'many as Sample Factory\n'
+    f'  On two CPU cores it trains {baselines} times as many CartPole steps '
+    'per\n'
+    f'  second as Stable-Baselines3 and {factory} times as many as Sample '
+    'Factory\n'
     '  ([alternating runs](docs/benchmarks.md#other-libraries), same network). '
-    'With\n'
-    '  [environments in JAX](docs/device_environments.md) it is '
-    f'{_ratio(device, "stable-b")} times\n  Stable-Baselines3.'
+    'With\n  [environments in JAX](docs/device_environments.md) it is '
+    f'{in_jax} times\n  Stable-Baselines3.'
   )
 
 

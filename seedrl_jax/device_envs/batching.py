@@ -155,7 +155,7 @@ def _rows_to_reset(
 ) -> jax.Array:
   """Returns the first `count` that are over from `turn` on, int32; else N.
 
-  In turn, so that an environment waits for N / count steps at most.
+  Round-robin, so that an environment waits for N / count steps at most.
   """
   n = len(is_over)
   (ahead,) = jnp.nonzero(jnp.roll(is_over, -turn), size=count, fill_value=n)

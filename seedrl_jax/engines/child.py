@@ -1,4 +1,4 @@
-"""A program as the child of a worker: placed, read, told to end."""
+"""A program as the child of a worker: its place, output and end."""
 
 import contextlib
 import os

@@ -269,7 +269,7 @@ class RayRun:
   def _end(
     self, members: Sequence[_Member], seconds: float, tell: bool
   ) -> None:
-    """Waits for the end of programs, told to if `tell`; gives late ones up."""
+    """Waits until programs end, which `tell` asks them to; leaves late ones."""
     deadline = time.monotonic() + seconds
     left = [m for m in members if not m.has_ended]
     for member in left if tell else ():

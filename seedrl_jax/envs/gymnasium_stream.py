@@ -213,7 +213,7 @@ class GymnasiumStream(base.LocalStream):
   def _check_bounds(self, leaves: list[np.ndarray], env_id: np.ndarray) -> None:
     """Warns once if an observation leaves its Box.
 
-    Compares one environment of each batch, in turn, as large arrays take time.
+    Compares one environment per batch, round-robin: large arrays take time.
 
     Raises:
       EnvironmentFailed: if a Discrete observation is out of range.

@@ -3,7 +3,7 @@
 import os
 import sys
 
-# If set, parts are told on standard error.
+# If set, a start prints its parts on standard error.
 VARIABLE = 'SEEDRL_TELL_START'
 
 

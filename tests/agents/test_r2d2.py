@@ -149,11 +149,11 @@ def test_initial_priorities_take_acting_values_for_both_networks(
 
 
 def test_only_a_prioritized_replay_has_initial_priorities():
-  actual = [
+  priorities = [
     _Agent(**{'replay.sampler': sampler}).agent.initial_priorities
     for sampler in ('prioritized', 'uniform')
   ]
-  assert actual[0] is not None and actual[1] is None
+  assert priorities[0] is not None and priorities[1] is None
 
 
 def test_priority_without_a_transition_is_zero():

@@ -34,8 +34,8 @@ def _config(set_agent, **values):
 
 
 def _returns(workdir):
-  actual = np.array(runs.column(workdir, 'rollout/return'))
-  return actual[np.isfinite(actual)]
+  returns = np.array(runs.column(workdir, 'rollout/return'))
+  return returns[np.isfinite(returns)]
 
 
 def test_continuous_actions_and_two_optimizers(tmp_path):

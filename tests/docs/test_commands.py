@@ -39,14 +39,14 @@ _OTHERS = {
 
 def _commands() -> list[str]:
   """Returns the commands of all bash blocks, each once; ours by their files."""
-  actual = {}
+  commands = {}
   for page in pages.PAGES:
     for _, block in pages.blocks(page, 'bash'):
       for line in block.replace('\\\n', ' ').splitlines():
         line = re.sub(r'^(\w+=\S+ )*|^#.*', '', line)
         line = re.sub(r'^seedrl (\w+)', r'launch/\1.py', line)
-        actual[re.sub(r'^(python )?(\./)?launch/', 'launch/', line)] = None
-  return [command for command in actual if command]
+        commands[re.sub(r'^(python )?(\./)?launch/', 'launch/', line)] = None
+  return [command for command in commands if command]
 
 
 @pytest.fixture(name='_folder', scope='module')

@@ -36,8 +36,8 @@ seedrl_jax.api._whole_config = _short
 
 def _python(page: pathlib.Path) -> str:
   """Returns a page's blocks, without files that it shows."""
-  actual = pages.blocks(page, 'python')
-  return '\n'.join(text for title, text in actual if not title)
+  blocks = pages.blocks(page, 'python')
+  return '\n'.join(text for title, text in blocks if not title)
 
 
 def _run(code: str, folder: pathlib.Path) -> str:
@@ -94,8 +94,8 @@ def test_optuna_ends_bad_trials(monkeypatch):
     return summary
 
   monkeypatch.setattr(seedrl_jax, 'train', train)
-  actual = runpy.run_path(str(pages.EXAMPLES / 'tune_with_optuna.py'))
-  states = [trial.state.name for trial in actual['study'].trials]
+  names = runpy.run_path(str(pages.EXAMPLES / 'tune_with_optuna.py'))
+  states = [trial.state.name for trial in names['study'].trials]
   assert states == ['COMPLETE'] * 3 + ['PRUNED'] * 7
 
 

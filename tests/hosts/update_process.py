@@ -129,7 +129,7 @@ def main() -> None:
   index, count, address, folder = sys.argv[1:]
   coordinator = joining.join(address, int(count), int(index), timeout=300.0)
   result: dict[str, Any] = {}
-  # Runs in step with the other host.
+  # Synchronous with the other host.
   coordinator.compile(
     lambda: None,
     lambda: result.update(train_all() | statistics()),

@@ -50,7 +50,7 @@ class GroupOptions(NamedTuple):
   # Environments that step at a time, so that others do meanwhile; 0: all. Fewer
   # only if the group acts itself.
   batch_size: int = 0
-  # Of the environments; 0: all cores for each group, as groups step in turn.
+  # Of the environments; 0: all cores for each group, as groups alternate.
   num_threads: int = 0
   affinity: int = -1  # first processor for these threads; -1: any
   patience: float = PATIENCE  # seconds to look for a learner; 0: for ever

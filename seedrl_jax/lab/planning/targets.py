@@ -62,7 +62,7 @@ _TPU_COMPILERS = {'tpu': 'libtpu'}
 _CHIP_CONFIGS = {'v4': 'megacore'}
 
 # libtpu looks for a TPU host's metadata and for other users of its chips,
-# unless told not to.
+# unless these variables forbid it.
 _TPU_ENVIRONMENT = {
   'TPU_SKIP_MDS_QUERY': '1',
   'TPU_WORKER_HOSTNAMES': 'localhost',

@@ -16,7 +16,7 @@ def row(updates, frames=None, **more):
 
 
 class Fragile(base.Writer):
-  """Fails at what its class lists, and keeps what it is told."""
+  """Fails at what its class lists, and keeps the other rows."""
 
   fails_at = ()
   error = KeyError

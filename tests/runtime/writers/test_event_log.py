@@ -14,7 +14,7 @@ from tests.runtime.writers import rows
 
 def read_events(folder: pathlib.Path) -> list[tuple[str, float, int]]:
   """Returns all scalars as (tag, value, step)."""
-  actual = []
+  scalars = []
   for path in sorted(folder.iterdir()):
     data = path.read_bytes()
     while data:
@@ -25,9 +25,9 @@ def read_events(folder: pathlib.Path) -> list[tuple[str, float, int]]:
       assert checksum == record_writer.masked_crc32c(content)
       event = event_pb2.Event.FromString(content)
       for value in event.summary.value:
-        actual.append((value.tag, value.simple_value, event.step))
+        scalars.append((value.tag, value.simple_value, event.step))
       data = data[4:]
-  return actual
+  return scalars
 
 
 def steps(folder: pathlib.Path) -> list[int]:

@@ -37,7 +37,7 @@ def test_starts_are_one_run_whose_step_is_frames(tmp_path, monkeypatch, capfd):
   wandb = pytest.importorskip('wandb', reason='wandb is not installed')
   makes = metrics_log.load(['wandb'])
   config = base_config.get_config()
-  messages, actual = [], []
+  messages, files = [], []
   for start in (0, 2):
     log = metrics_log.MetricsLog(makes, tmp_path, config, messages.append)
     log.roll_back(start, 100 * start)
@@ -47,16 +47,16 @@ def test_starts_are_one_run_whose_step_is_frames(tmp_path, monkeypatch, capfd):
     # Its process may still be writing.
     wandb.teardown()
     (path,) = (tmp_path / 'wandb').glob('offline-run-*/*.wandb')
-    actual.append(list(_records(path)))
+    files.append(list(_records(path)))
     # The next start may have the same name, which holds the second.
     (tmp_path / 'wandb').rename(tmp_path / f'start {start}')
   log_path = f'{tmp_path}/wandb/offline-run-'
   assert [x.startswith('W&B: offline run ') for x in messages] == [True, True]
   assert all(log_path in x and '\n' not in x for x in messages)
-  assert [_steps(records) for records in actual] == [[100, 200], [300, 400]]
+  assert [_steps(records) for records in files] == [[100, 200], [300, 400]]
   # W&B itself prints nothing.
   assert capfd.readouterr() == ('', '')
-  runs = [r.run for records in actual for r in records if r.HasField('run')]
+  runs = [r.run for records in files for r in records if r.HasField('run')]
   for run in runs:
     assert run.run_id == (tmp_path / 'wandb_run').read_text()
     assert (run.project, run.display_name) == ('mine', tmp_path.name)

@@ -1,4 +1,4 @@
-"""What the clients are told: the system's configuration in plain values."""
+"""Settings of the clients: the system's configuration in plain values."""
 
 from typing import Any
 
