@@ -251,14 +251,18 @@ class RunReporter:
     if self._metrics is not None:
       self._metrics.close()
 
-  def write(self) -> None:
-    """Prints a row of the curves and has it written; call `open` before."""
+  def write(self) -> report.Summary:
+    """Prints a row of the curves and has it written; call `open` before.
+
+    Returns the results at that moment.
+    """
     self.counters.note_cpu()
-    if self._metrics is None:
-      return
     self.collect_episodes()
     # Before the tables', so that each counted update has its unrolls there.
     now = self.counters.snapshot()
+    results = self._reporter.summary(now, 'running')
+    if self._metrics is None:
+      return results
     tables = self._parts.store.info()
     metrics = self._parts.learner.metrics()
     row, self.waits = self._reporter.row(
@@ -284,6 +288,7 @@ class RunReporter:
       progress.progress_text(row, total, waits_for),
       min(1.0, (row[report.FRAMES] or 0) / total),
     )
+    return results
 
   @property
   def has_trained(self) -> bool:

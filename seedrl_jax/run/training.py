@@ -20,7 +20,7 @@ from seedrl_jax.replay import table_configs
 from seedrl_jax.run import best as best_lib
 from seedrl_jax.run import callbacks, checkpointing, overview, reporting
 from seedrl_jax.run import parts as parts_lib
-from seedrl_jax.runtime import process, progress, startup, threads
+from seedrl_jax.runtime import process, progress, report, startup, threads
 
 # Seconds for threads to end: in all, and before the user is informed.
 JOIN_SECONDS = 600.0
@@ -201,11 +201,11 @@ class Training:
     now = time.perf_counter()
     if now < self._next_report:
       return False
-    self._reporter.write()
+    run = self._report(self._reporter.write())
     if self._best is not None:
       self._best.note(self._reporter.evaluation)
     try:
-      if self._on_report and self._on_report(self._report()) is False:
+      if self._on_report and self._on_report(run) is False:
         self.interrupted = True
     except (SystemExit, KeyboardInterrupt) as e:
       if self.interrupted and isinstance(e, KeyboardInterrupt):
@@ -216,9 +216,9 @@ class Training:
     self._next_report = now + self._config.log.every_seconds
     return True
 
-  def _report(self) -> callbacks.Report:
+  def _report(self, results: report.Summary) -> callbacks.Report:
     return callbacks.Report.make(
-      self._reporter.summary('running'),
+      results,
       self._reporter.row,
       stop=self.interrupt,
       save=lambda: setattr(self, '_is_save_due', True),

@@ -52,8 +52,9 @@ def test_a_row_counts_no_update_whose_unrolls_it_lacks(tmp_path, monkeypatch):
 
   with monkeypatch.context() as patch:
     patch.setattr(parts.store, 'info', train_while_reading)
-    reporter.write()
+    results = reporter.write()
   reporter.close()
+  assert results.updates == 0 and counters.updates == 1
   assert runs.column(tmp_path, 'time/updates') == [0]
   counters.updates = 0
   run.train()
