@@ -46,18 +46,18 @@ def pages() -> Iterator[tuple[pathlib.Path, str]]:
   """Yields the pages and what they should be."""
   rows = records.read(_DOCS / 'results.csv')
   rows.sort(key=lambda row: list(_AGENTS).index(row.agent))
-  for path, lines in (
-    (_DOCS / 'results.md', _agent_tables(rows)),
-    (_DOCS.parent / 'README.md', tables.lines(_readme_rows(rows))),
-    (_DOCS / 'agents' / 'vtrace.md', tables.lines(_search_rows())),
-  ):
-    # Without blanks, README.md has fewer words.
-    text = '\n'.join(['', *lines, '']).replace(' --- ', '---')
-    page = _MARKED.sub(rf'\g<1>{text}\n\2', path.read_text())
+  results = {
+    _DOCS / 'results.md': _agent_tables(rows),
+    _DOCS.parent / 'README.md': tables.lines(_readme_rows(rows)),
+    _DOCS / 'agents' / 'vtrace.md': tables.lines(_search_rows()),
+  }
+  for path in (_DOCS.parent / 'README.md', *sorted(_DOCS.rglob('*.md'))):
+    page = path.read_text()
+    if path in results:
+      # Without blanks, README.md has fewer words.
+      text = '\n'.join(['', *results[path], '']).replace(' --- ', '---')
+      page = _MARKED.sub(rf'\g<1>{text}\n\2', page)
     yield path, _MEASURED.sub(_measured, page)
-  for name in ('benchmarks', 'device_environments'):
-    path = _DOCS / f'{name}.md'
-    yield path, _MEASURED.sub(_measured, path.read_text())
 
 
 def _measured(marked: re.Match[str]) -> str:

@@ -1,6 +1,7 @@
 """Tests that the site can be built and its made pages are fresh."""
 
 import json
+import re
 import runpy
 import shutil
 import subprocess
@@ -22,10 +23,12 @@ def test_configuration_reference_and_stub_are_fresh():
 
 def test_tables_of_results_are_fresh():
   names = runpy.run_path(str(pages.DOCS / 'write_results.py'))
+  shown = set()
   for path, text in names['pages']():
-    message = 'Renew it: python docs/write_results.py'
-    assert text == path.read_text(), message
-    assert '<!--results-->\n\n' in text or '<!--measured' in text
+    assert text == path.read_text(), 'Renew it: python docs/write_results.py'
+    shown |= set(re.findall(r'<!--(?:measured )?(\w+)-->', text))
+  outputs = {path.stem for path in (pages.DOCS / 'measured').iterdir()}
+  assert shown == outputs | {'results', 'speed'}
 
 
 @pytest.mark.parametrize(
