@@ -3,7 +3,7 @@
 Run it after `seedrl report --results=docs/results.csv` and `write_search.py`.
 Their tables stand between <!--results--> and <!--/results-->. Between
 <!--measured NAME--> and <!--/measured--> stands what measured/NAME.txt has,
-the output of `seedrl benchmark …`.
+the output of `seedrl benchmark …`, or the tables of study.csv.
 """
 
 import csv
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from seedrl_jax.lab import tables
-from seedrl_jax.lab.studies import records
+from seedrl_jax.lab.studies import concurrent, records
 from seedrl_jax.runtime import progress
 
 _DOCS = pathlib.Path(__file__).parent
@@ -63,7 +63,8 @@ def pages() -> Iterator[tuple[pathlib.Path, str]]:
 def _measured(marked: re.Match[str]) -> str:
   """Returns a marked part anew, from the output that it names."""
   start, name, end = marked.groups()
-  text = _speed() if name == 'speed' else _last_table(name)
+  makes = {'speed': _speed, 'study': _study}
+  text = makes[name]() if name in makes else _last_table(name)
   return f'{start}\n{text}{end}'
 
 
@@ -81,6 +82,12 @@ def _last_table(name: str) -> str:
     f'\n{table}\n`seedrl benchmark {flags}`; {about["machine"]}; '
     f'{about["versions"]}.\n'
   )
+
+
+def _study() -> str:
+  """Returns the tables of the study of concurrent agents."""
+  runs = concurrent.read(str(_DOCS / 'study.csv'))
+  return '\n'.join(['', *concurrent.report(concurrent.medians(runs)), ''])
 
 
 def _speed() -> str:

@@ -60,7 +60,7 @@ SYSTEMS: dict[str, System] = {
     'train_async', 'concurrent/dqn', {'asynchronous.share': 'lock'}, (2, 4)
   ),
   # One update takes the mean of the workers' gradients, so there are fewer.
-  'DQN in step': System(
+  'Synchronous DQN': System(
     'train_async',
     'concurrent/dqn',
     {'asynchronous.share': 'sync'},

@@ -23,7 +23,9 @@ def test_steps_are_larger_where_workers_share_one_update():
     values = spec.values_with(workers, file)
     return values.get('optimizer.learning_rate')
 
-  assert rate('DQN in step', 4) == pytest.approx(4 * rate('DQN in step', 1))
+  assert rate('Synchronous DQN', 4) == pytest.approx(
+    4 * rate('Synchronous DQN', 1)
+  )
   assert rate('DQN with a lock', 4) is None
 
 
