@@ -21,7 +21,8 @@ def objective(trial: optuna.Trial) -> float:
 
   summary = seedrl_jax.train(
     'ppo_cartpole',
-    f'runs/optuna/{trial.number}',
+    # Another study must not go on with these runs.
+    f'runs/optuna/{trial.study.study_name}/{trial.number}',
     on_report,
     total_env_frames=1e5,
     log__every_seconds=0.2,
