@@ -153,6 +153,20 @@ def stack(
   return grid, split
 
 
+def without_curve(study: results.Study) -> list[str]:
+  """Returns the algorithms that lack a curve, as their runs have few rows."""
+  column = plotting.AXES['frames'].column
+  return [
+    algorithm
+    for algorithm in study.algorithms
+    if any(
+      stack(study, algorithm, [task], column) is None
+      for task in study.tasks
+      if study.runs(algorithm, task)
+    )
+  ]
+
+
 def _title(tasks: Sequence[str]) -> str:
   return tasks[0] if len(tasks) == 1 else f'{len(tasks)} tasks'
 

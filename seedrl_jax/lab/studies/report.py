@@ -108,6 +108,12 @@ def _head(study: results.Study) -> Iterator[str]:
       '**Unequal numbers of runs:** in the IQM and the profiles a task with '
       'more runs counts for more.'
     )
+  if names := figures.without_curve(study):
+    yield ''
+    yield (
+      f'**No curve:** {", ".join(names)}. These runs share too few rows; a '
+      'smaller `--config.log.every_seconds` writes more.'
+    )
   if left_out := [r for r in study.results if not study.counts(r)]:
     yield from ('', 'Left out, as they have no final score:', '')
     yield from (f'* `{r.run.name}`: {_status(r, study)}' for r in left_out)

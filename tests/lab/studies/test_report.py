@@ -116,6 +116,7 @@ def test_unequal_runs_and_lacking_tasks_are_said(tmp_path):
 def test_one_task_has_no_table_over_tasks(tmp_path):
   study_runs.write(tmp_path / 'a', [1.0], num_eval_envs=0)
   text = _write(tmp_path)
+  assert '**No curve:** ' in text
   assert '| 1 | 1.000 | 1.000 | 1.000 | – | – |' in text
   assert 'Final scores over' not in text
   assert 'final training return: the mean of the last 100' in text
