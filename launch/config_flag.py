@@ -212,6 +212,8 @@ def _meant_key(e: flags.UnrecognizedFlagError, config: types.Config) -> str:
   meant += [key for key in keys_of_runs if key.rpartition('.')[2] == name]
   # --env is env.id, and --optimizer is optimizer.name.
   meant += [x for x in (f'{name}.id', f'{name}.name') if x in keys_of_runs]
+  if 'Did you mean' not in str(e):
+    meant += difflib.get_close_matches(name, keys_of_runs, n=1, cutoff=0.55)
   # absl gives the whole argument.
   _, equals, value = str(e.flagvalue or '').partition('=')
   return f'; did you mean --config.{meant[0]}{equals}{value}?' if meant else ''

@@ -24,7 +24,14 @@ from absl import flags
 from seedrl_jax import types
 from seedrl_jax.launch import allow_flags, config_flag, program
 from seedrl_jax.run import saved_config
-from seedrl_jax.runtime import file_io, process, settings, startup, workdir
+from seedrl_jax.runtime import (
+  file_io,
+  process,
+  progress,
+  settings,
+  startup,
+  workdir,
+)
 
 if TYPE_CHECKING:
   from seedrl_jax.hosts import coordinator as coordinator_lib
@@ -112,6 +119,7 @@ class Stop:
 def parse_flags(argv: list[str]) -> list[str]:
   """Parses the command line; exits with a message if it is wrong."""
   arguments = argv[1:]
+  name = config_flag.path_of(argv)
   try:
     run_config = _run_config(argv)
     rest = config_flag.parse(argv, run_config=run_config)
@@ -119,13 +127,22 @@ def parse_flags(argv: list[str]) -> list[str]:
       _check_resume(arguments, run_config)
   except ValueError as e:
     sys.exit(f'{program.NAME}: {e}')
+  if values := ' '.join(rest[1:]):
+    sys.exit(
+      f'{program.NAME}: unexpected arguments: {values}; name a configuration '
+      'by --config=… and a folder by --workdir=….'
+    )
   if not WORKDIR.value:
     sys.exit(f'{program.NAME}: --workdir is missing; name a folder for it.')
   try:
     workdir.Workdir(WORKDIR.value)
   except workdir.WorkdirError as e:
     sys.exit(f'{program.NAME}: {e}')
-  program.refuse_arguments(rest)
+  if run_config is None and not name:
+    progress.ProgressLine().say(
+      f'New run of {config_flag.DEFAULT}, as {WORKDIR.value} holds none and '
+      '--config is missing.'
+    )
   return rest
 
 

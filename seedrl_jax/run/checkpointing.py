@@ -30,10 +30,13 @@ Storage = checkpoints.Checkpoints | checkpoints.NumbersOfCheckpoints
 
 # Fields of agents' states that count, and the optimiser's.
 _COUNTERS, _OPTIMIZER = ('step', 'progress'), 'opt_state'
+# Keys and sections that the parameters' shapes depend on.
+_SHAPING = ('agent.', 'env.id.', 'env.stack_num.', 'network.', 'normalization.')
 
 
 def warm_start(
   initial: update.LearnerState,
+  config: ml_collections.ConfigDict,
   source: str | os.PathLike[str],
   has_optimizer: bool,
   say: Callable[[str], None],
@@ -52,9 +55,12 @@ def warm_start(
   try:
     checkpoint = storage.restore(initial.agent, 'agent', without=without)
   except checkpoints.CheckpointMismatch as e:
-    differences = str(e).partition('. Use ')[0]
+    old = directory.read_config(base_config.SAVED)
+    differences = config_changes.differences(old, config, _SHAPING)
+    # Two environments of one name may have different spaces.
+    text = '; '.join(differences) or str(e).partition('. Use ')[0]
     raise ValueError(
-      f'--init_from={source}: {differences}; take the same agent, network, '
+      f'--init_from={source}: {text}; take the same agent, network, '
       'normalization and spaces, or start without it.'
     ) from e
   if checkpoint is None:
@@ -102,6 +108,8 @@ class RunCheckpoints:
       old = workdir.read_config(base_config.SAVED)
       if changes := config_changes.check_resumable(old, config):
         say('Resuming with changes: ' + '; '.join(changes))
+    elif leads and workdir.config_json.exists():
+      say(f'There is no checkpoint in {workdir.path}: the run begins anew.')
 
   def restore(self, initial: update.LearnerState) -> update.LearnerState:
     """Returns the state to continue from; `initial` if there is none.

@@ -125,7 +125,7 @@ class System:
         self._line.say('--init_from is for a new run: this one goes on.')
       else:
         state = checkpointing.warm_start(
-          state, init_from, init_optimizer, self._line.say
+          state, self._config, init_from, init_optimizer, self._line.say
         )
     state = checkpoints.restore(state)
     startup.ready('state')
@@ -209,27 +209,33 @@ class System:
       cleanup.callback(self._training.group.stop)
       if self._counters.is_finished():
         self._line.say(
-          'The run is finished; raise --config.total_env_frames, or '
-          '--config.target_return if it has one, to go on.'
+          'The run is finished: nothing was trained or changed. Raise '
+          '--config.total_env_frames, or --config.target_return if it has one, '
+          'to go on.'
         )
         return self._reporter.summary('finished')
+      is_new = not self._workdir.config_json.exists()
+      if is_new:
+        # A kill while it compiles must not lose it.
+        self._write_config()
       self._training.compile()
-      self._open_reports()
+      self._reporter.open()
+      if not is_new:
+        # Only now, as a start that fails must leave it as it was.
+        self._write_config()
+      self._reporter.roll_back()
+      self._counters.begin()
       refused.pop_all()
       self._training.group.run('main', self._training.run)
       stuck = self._training.join()
       self._counters.end()
       return self._finish(stuck)
 
-  def _open_reports(self) -> None:
-    """Opens the files, which a failed start must leave as they were."""
-    self._reporter.open()
+  def _write_config(self) -> None:
     if not self._coordinator.index:
       spec = self.parts.env_spec
       self._workdir.write_config(layout_lib.named_config(self._config, spec))
       self._workdir.write_env_spec(spec)
-    self._reporter.roll_back()
-    self._counters.begin()
 
   def _finish(self, stuck: list[str]) -> report.Summary:
     """Saves a last checkpoint and the summary; raises if anything failed."""

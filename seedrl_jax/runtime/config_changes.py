@@ -58,6 +58,20 @@ def check_resumable(
   return list(changes.values())
 
 
+def differences(
+  old: ml_collections.ConfigDict,
+  new: ml_collections.ConfigDict,
+  keys: tuple[str, ...],
+) -> list[str]:
+  """Returns what differs in keys that begin so, where both have the key."""
+  before, after = flat_config(old), flat_config(new)
+  return [
+    f'{key} is {before[key]} there and {after[key]} here'
+    for key in sorted(before.keys() & after.keys())
+    if before[key] != after[key] and f'{key}.'.startswith(keys)
+  ]
+
+
 def flat_config(
   config: ml_collections.ConfigDict, whole: Container[str] = ()
 ) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class ThreadGroup:
     self._threads.append(thread)
     thread.start()
 
-  def run(self, name: str, target: Callable[[], None]) -> None:
+  def run(self, name: str, target: Callable[[], object]) -> None:
     """Runs `target` in the calling thread; stops the group if it fails.
 
     Raises a `KeyboardInterrupt` again, as the user wants no more waits.
@@ -97,7 +97,7 @@ class ThreadGroup:
     return stuck
 
   def _guard(
-    self, name: str, target: Callable[[], None]
+    self, name: str, target: Callable[[], object]
   ) -> BaseException | None:
     """Runs `target`; stops the group if it fails, and returns the error."""
     try:

@@ -99,7 +99,8 @@ class Workdir:
     Raises WorkdirError if it holds links, is not writable, or in use.
     """
     self.refuse_links()
-    new_paths = self.reverb, self.lock, self.path, *self.path.parents
+    files = self.config_json, self.env_spec_json, self.versions
+    new_paths = *files, self.reverb, self.lock, self.path, *self.path.parents
     self._new = [path for path in new_paths if not path.exists()]
     try:
       self.create()
@@ -126,7 +127,7 @@ class Workdir:
     del kind, trace
     with contextlib.suppress(OSError):
       for path in self._new:
-        if path not in (self.reverb, self.lock):
+        if path in (self.path, *self.path.parents):
           # Fails if it is not empty.
           path.rmdir()
         elif f'{path}{os.sep}' not in str(error):

@@ -107,6 +107,8 @@ _CASES = {
   ],
   'train': [
     ([], '--workdir is missing'),
+    (['runs/x'], 'unexpected arguments: runs/x; name a configuration by --c'),
+    (['--total_timesteps=9'], 'did you mean --config.total_env_frames=9?'),
     ([_WORKDIR, '--config.env.num_env=3'], 'nearest is --config.env.num_envs.'),
     (
       [_WORKDIR, '--wrkdir=x'],

@@ -1,12 +1,15 @@
 """Tests of whole runs in this process: what they write and how they resume."""
 
 import json
+import shutil
 import threading
 
 import chex
 import numpy as np
 import pytest
 
+from seedrl_jax.run import saved_config
+from seedrl_jax.runtime import workdir
 from tests import runs
 from tests.runtime.writers import test_event_log
 
@@ -104,7 +107,7 @@ def test_a_run_that_cannot_go_on_changes_nothing(tmp_path):
   finished = runs.Run(runs.tiny(), tmp_path)
   summary = finished.train()
   assert summary['env_frames'] == runs.summary(tmp_path)['env_frames']
-  assert 'raise --config.total_env_frames' in finished.output
+  assert 'nothing was trained or changed. Raise ' in finished.output
   for change, names in (
     ({'network__hidden_sizes': (9,)}, r'network.hidden_sizes: \[8\] -> \[9\]'),
     ({'loss__target_entropy': 0.5}, 'is only in the configuration'),
@@ -126,6 +129,27 @@ def test_a_refused_start_leaves_no_folder(tmp_path):
   with pytest.raises(ValueError, match='a stream has 4 environments'):
     runs.Run(runs.tiny(env__batch_size=99), tmp_path / 'a/b')
   assert not list(tmp_path.iterdir())
+
+
+def test_a_run_killed_while_it_compiles_keeps_its_configuration(
+  tmp_path, monkeypatch
+):
+  run = runs.Run(runs.tiny(seed=7), tmp_path / 'new')
+
+  def kill():
+    shutil.copytree(tmp_path / 'new', tmp_path / 'killed')
+    raise ValueError('It broke.')
+
+  monkeypatch.setattr(run.system._training, 'compile', kill)
+  with pytest.raises(ValueError, match=r'It broke\.'):
+    run.train()
+  assert not (tmp_path / 'new').exists()
+  saved = saved_config.read(workdir.Workdir(tmp_path / 'killed'))
+  assert saved is not None and saved.seed == 7
+  again = runs.Run(runs.tiny(seed=7), tmp_path / 'killed')
+  assert 'There is no checkpoint in ' in again.output
+  assert again.train()['status'] == 'finished'
+  assert len((tmp_path / 'killed/versions.jsonl').open().readlines()) == 2
 
 
 def test_stop_before_the_first_update_is_clean(tmp_path):
