@@ -50,6 +50,11 @@ parse_arguments() {
     case $argument in
       --extras=*) extras=$(unique "$extras" "${argument#--extras=}") ;;
       --actor) only=actor ;;
+      --help)
+        # The comment above, without its marks.
+        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        exit
+        ;;
       *) die "$argument is not an option; there are --extras=a,b and --actor." ;;
     esac
   done

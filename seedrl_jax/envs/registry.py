@@ -132,9 +132,11 @@ def check_id(env_id: str) -> None:
     ids = envpool.list_all_envs()
   if env_id not in ids:
     first, second, third = nearest(env_id, ids)
+    # As in gym:CartPole-v1.
+    suites = '; suites are gymnasium:, gymnax:, craftax: and jumanji:'
     raise ValueError(
       f'--config.env.id={env_id}: EnvPool has no such environment; the '
-      f'nearest are {first}, {second} and {third}.'
+      f'nearest are {first}, {second} and {third}{suites * (":" in env_id)}.'
     )
 
 

@@ -224,6 +224,7 @@ class RunReporter:
     )
     self.waits: report.Waits | None = None
     self.row: report.Row = {}
+    self._num_connected = 0
     self._steal = steal.StealClock()
     self._watch = network_watch.NetworkWatch(counters.before.value_std)
     spec = self._parts.env_spec.stream
@@ -276,6 +277,7 @@ class RunReporter:
     )
     self.row = row
     self._metrics.write(row)
+    self._say_connected()
     if warning := self._watch.warning(row):
       self.line.say(warning)
     waits_for = (
@@ -314,6 +316,16 @@ class RunReporter:
       window.add(total, length)
       self._tasks.add(is_training, task, total, length)
     self.counters.note_returns(reporter.training.returns)
+
+  def _say_connected(self) -> None:
+    """Says that actors have joined or left."""
+    actors = self._parts.actors
+    if actors is None or actors.num_connected == self._num_connected:
+      return
+    before, self._num_connected = self._num_connected, actors.num_connected
+    self.line.say(
+      f'Actors bring {self._num_connected} environments (before: {before}).'
+    )
 
   def _lacks_actors(self) -> str:
     """Returns what to do if only actors can bring environments; else ''."""

@@ -66,7 +66,10 @@ def set_key(config: ml_collections.ConfigDict, key: str, value: Any) -> None:
   except (AttributeError, KeyError, TypeError) as e:
     known = [name for name, _ in settings.leaves(config)]
     if key in known:
-      raise ValueError(f'{key}={value!r}: {e}.') from e
+      text = str(e).rstrip('.')
+      if callable(value):
+        text = "give a function by its name, as 'module:function'"
+      raise ValueError(f'{key}={value!r}: {text}.') from e
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
     raise ValueError(
       f'{key}: the configuration has no such key; the nearest is {near[0]}.'

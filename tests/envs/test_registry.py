@@ -42,6 +42,7 @@ def test_unknown_id_names_the_nearest(wrong: str, right: str):
   with pytest.raises(ValueError, match=f'nearest are {right}, ') as caught:
     registry.check_id(wrong)
   assert f'--config.env.id={wrong}' in str(caught.value)
+  assert ('suites are gymnasium:, ' in str(caught.value)) == (':' in wrong)
   registry.check_id('CartPole-v1')
 
 

@@ -100,6 +100,11 @@ def test_sets_keys():
     ('sed', 1, '^sed: the configuration has no such key; .* seed.$'),
     ('seed.deeper', 1, '^seed.deeper: the configuration has no such key'),
     ('seed', 'one', "^seed='one': .*[Tt]ype"),
+    (
+      'network.torso',
+      print,
+      r"^network.torso=<.*>: .* as 'module:function'\.$",
+    ),
   ],
 )
 def test_refuses_keys_and_values(key, value, sentence):
