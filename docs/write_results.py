@@ -115,20 +115,28 @@ def _ratio(name: str, peer: str) -> str:
 
 
 def _agent_tables(rows: Sequence[records.Record]) -> Iterator[str]:
-  """Yields the lines of a table for each agent."""
+  """Yields the lines of a table for each agent, with its notes."""
   for agent, group in itertools.groupby(rows, operator.attrgetter('agent')):
     title, page = _AGENTS[agent]
-    cells = [_cells(row) for row in group]
+    notes: list[str] = []
+    cells = [_cells(row, notes) for row in group]
     filled = [key for key in cells[0] if any(row[key] for row in cells)]
     yield from (f'### {title}', '', f'[About {title}]({page}).', '')
     yield from tables.lines({key: row[key] for key in filled} for row in cells)
     yield ''
+    yield from (f'{i}. {note}' for i, note in enumerate(notes, 1))
+    yield ''
 
 
-def _cells(row: records.Record) -> tables.Row:
-  name = f'`{row.config}`' + f', `{row.flags}`' * bool(row.flags)
+def _cells(row: records.Record, notes: list[str]) -> tables.Row:
+  """Returns a row's cells; adds its long texts to `notes`, from 1."""
+  flags = row.flags.replace('--config.', '')
+  name = f'`{row.config}`' + f', `{flags}`' * bool(flags)
   seeds = f'{row.reached}/{row.seeds}' if row.reached else row.seeds
-  reference = [row.reference, row.source, row.network, row.protocol]
+  source = '; '.join(x for x in (row.source, row.network, row.protocol) if x)
+  texts = [f'Reference: {source}' * bool(source), row.remarks]
+  texts = [f'{text[0].upper()}{text[1:]}' for text in texts if text]
+  notes += [text for text in texts if text not in notes]
   return {
     'task': row.environment,
     'configuration': name,
@@ -138,9 +146,8 @@ def _cells(row: records.Record) -> tables.Row:
     'sampled': _with_error(row.sampled, row.sampled_error),
     'episodes': row.episodes,
     'time': _time([row]),
-    'reference': '; '.join(x for x in reference if x),
-    'commit': re.sub(r'^(\w{8})\w*', r'\1', row.commit),
-    'remarks': row.remarks,
+    'reference': row.reference,
+    'notes': ', '.join(str(notes.index(text) + 1) for text in texts),
   }
 
 
@@ -149,7 +156,7 @@ def _with_error(returns: str, error: str) -> str:
   parts = returns.split()
   if len(parts) < 2:
     text = _range(returns.split('..')) if returns else ''
-    return f'{text} ± {_text(error)}' if error else text
+    return f'{text} ± {_text(error, of=returns)}' if error else text
   values = [float(part) for part in parts]
   digits = len(parts[0].partition('.')[2])
   error = f'{np.std(values, ddof=1) / len(values) ** 0.5:.{digits}f}'
@@ -212,9 +219,13 @@ def _range(ends: Sequence[str]) -> str:
   return (' to ' if '−' in texts[0] else '–').join(texts)
 
 
-def _text(number: str) -> str:
-  """Returns a number as it is written, with commas and a real minus sign."""
-  digits = len(number.partition('.')[2])
+def _text(number: str, of: str = '') -> str:
+  """Returns a number as it is written, with commas and a real minus sign.
+
+  From 1,000 on, it has no decimals, and no error `of` such a number has.
+  """
+  is_large = abs(float((of or number).partition('..')[0])) >= 1000
+  digits = 0 if is_large else len(number.partition('.')[2])
   return f'{float(number):,.{digits}f}'.replace('-', '−')
 
 

@@ -132,7 +132,7 @@ def parse(
     config = load(argv)
     name = (path_of(argv) or DEFAULT).partition(':')[0]
     print(describe(config, config_files.find(name).stem))
-    raise
+    sys.exit()
   if path_of(argv) is None:
     sys.exit(
       f'{program.NAME}: --config is missing; name a file, or one of configs/.'

@@ -46,6 +46,9 @@ def parse_flags(argv: list[str]) -> list[str]:
     return flags.FLAGS(argv)
   except flags.Error as e:
     sys.exit(f'{NAME}: {str(e).removeprefix("flag ")}')
+  except SystemExit:
+    # The help was printed, after which absl exits with 1.
+    sys.exit()
 
 
 def parse_workdirs(argv: list[str]) -> list[str]:

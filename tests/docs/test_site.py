@@ -50,9 +50,17 @@ def test_tables_of_results_are_fresh():
       {
         'return_': '-84..-81',
         'frames': '5e5..2e6',
-        'commit': '0123456789-dirty',
+        'reference': '-80',
+        'source': 'Zoo',
+        'network': 'MLP',
+        'remarks': 'loaded',
       },
-      {'return': '−84 to −81', 'frames': '500k–2M', 'commit': '01234567-dirty'},
+      {
+        'return': '−84 to −81',
+        'frames': '500k–2M',
+        'reference': '-80',
+        'notes': '1, 2',
+      },
     ),
   ],
 )
@@ -60,7 +68,7 @@ def test_a_row_of_results_is_readable(values, cells):
   names = runpy.run_path(str(pages.DOCS / 'write_results.py'))
   empty = records.Record(*[''] * len(records.Record._fields))
   row = empty._replace(**{'seeds': '3', 'agent': 'ppo'} | values)
-  actual = names['_cells'](row)
+  actual = names['_cells'](row, [])
   assert {key: actual[key] for key in cells} == cells
 
 
