@@ -94,7 +94,7 @@ def start(
 
 def run(
   main: Callable[[Sequence[str]], Any],
-  flags_parser: Callable[[list[str]], list[str]] = app.parse_flags_with_usage,
+  flags_parser: Callable[[list[str]], list[str]] = parse_flags,
   huge_pages: bool = False,
 ) -> None:
   """Runs `main` with the process's command line.

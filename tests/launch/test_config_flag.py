@@ -27,6 +27,7 @@ _BENCHMARK = '--config=benchmark:pong_tiny'
 
 def test_help_has_flags_and_keys():
   result = runs.call('learner', '--help', _BENCHMARK)
+  assert not result.returncode
   assert '  --config: ' in result.stdout
   assert '--config.env.id=Pong-v5\n' in result.stdout
 
