@@ -125,7 +125,7 @@ def _agent_tables(rows: Sequence[records.Record]) -> Iterator[str]:
     yield from tables.lines({key: row[key] for key in filled} for row in cells)
     yield ''
     yield from (f'{i}. {note}' for i, note in enumerate(notes, 1))
-    yield ''
+    yield from [''] * bool(notes)
 
 
 def _cells(row: records.Record, notes: list[str]) -> tables.Row:
@@ -147,7 +147,9 @@ def _cells(row: records.Record, notes: list[str]) -> tables.Row:
     'episodes': row.episodes,
     'time': _time([row]),
     'reference': row.reference,
-    'notes': ', '.join(str(notes.index(text) + 1) for text in texts),
+    'notes': ', '.join(
+      str(i) for i in sorted(notes.index(x) + 1 for x in texts)
+    ),
   }
 
 

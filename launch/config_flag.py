@@ -25,6 +25,17 @@ from seedrl_jax.runtime import config_files, keys, settings
 
 DEFAULT = 'vtrace_cartpole'
 
+# Names of other libraries.
+_ELSEWHERE = {
+  'ent_coef': 'loss.entropy_cost',
+  'env_name': 'env.id',
+  'gamma': 'loss.discount',
+  'n_envs': 'env.num_envs',
+  'n_steps': 'unroll_length',
+  'num_steps': 'unroll_length',
+  'total_timesteps': 'total_env_frames',
+}
+
 # So that the calling program's help shows the flag.
 flags.disclaim_key_flags()
 
@@ -50,10 +61,12 @@ class _Finder(flags.ArgumentParser):
 
   Attributes:
     run_config: what any argument stands for, to resume a run; None: itself.
+    is_default: whether the command line names neither a file nor such a run.
   """
 
   def __init__(self, of_paths: flags.ArgumentParser):
     self.run_config: types.Config | None = None
+    self.is_default = False
     self._of_paths = of_paths
 
   def parse(self, argument: str) -> Any:
@@ -118,6 +131,7 @@ def parse(
   and the arguments that are no flags.
   """
   _finder().run_config = run_config
+  _finder().is_default = run_config is None and path_of(argv) is None
   if path_of(argv) is None and default:
     # Before the overrides, which apply to it.
     argv.insert(1, f'--config={default}')
@@ -166,6 +180,11 @@ def _exit_on_error(
     sys.exit(f'{program.NAME}: {sentence}')
 
 
+def is_default() -> bool:
+  """Whether the command line named neither a file nor a run to resume."""
+  return _finder().is_default
+
+
 def overrides() -> dict[str, Any]:
   """Returns the keys that the command line has set, and their values."""
   return config_flags.get_override_values(flags.FLAGS['config'])
@@ -212,8 +231,8 @@ def _meant_key(e: flags.UnrecognizedFlagError, config: types.Config) -> str:
   meant += [key for key in keys_of_runs if key.rpartition('.')[2] == name]
   # --env is env.id, and --optimizer is optimizer.name.
   meant += [x for x in (f'{name}.id', f'{name}.name') if x in keys_of_runs]
-  if 'Did you mean' not in str(e):
-    meant += difflib.get_close_matches(name, keys_of_runs, n=1, cutoff=0.55)
+  if name in _ELSEWHERE:
+    meant.append(_ELSEWHERE[name])
   # absl gives the whole argument.
   _, equals, value = str(e.flagvalue or '').partition('=')
   return f'; did you mean --config.{meant[0]}{equals}{value}?' if meant else ''

@@ -64,10 +64,10 @@ def parse_workdirs(argv: list[str]) -> list[str]:
   return [name]
 
 
-def refuse_arguments(argv: Sequence[str]) -> None:
+def refuse_arguments(argv: Sequence[str], hint: str = '') -> None:
   """Exits with a message if there are arguments that are no flags."""
   if len(argv) > 1:
-    sys.exit(f'{NAME}: unexpected arguments: {" ".join(argv[1:])}')
+    sys.exit(f'{NAME}: unexpected arguments: {" ".join(argv[1:])}{hint}')
 
 
 def start(

@@ -119,7 +119,6 @@ class Stop:
 def parse_flags(argv: list[str]) -> list[str]:
   """Parses the command line; exits with a message if it is wrong."""
   arguments = argv[1:]
-  name = config_flag.path_of(argv)
   try:
     run_config = _run_config(argv)
     rest = config_flag.parse(argv, run_config=run_config)
@@ -127,22 +126,15 @@ def parse_flags(argv: list[str]) -> list[str]:
       _check_resume(arguments, run_config)
   except ValueError as e:
     sys.exit(f'{program.NAME}: {e}')
-  if values := ' '.join(rest[1:]):
-    sys.exit(
-      f'{program.NAME}: unexpected arguments: {values}; name a configuration '
-      'by --config=… and a folder by --workdir=….'
-    )
+  program.refuse_arguments(
+    rest, '; name a configuration by --config=… and a folder by --workdir=….'
+  )
   if not WORKDIR.value:
     sys.exit(f'{program.NAME}: --workdir is missing; name a folder for it.')
   try:
     workdir.Workdir(WORKDIR.value)
   except workdir.WorkdirError as e:
     sys.exit(f'{program.NAME}: {e}')
-  if run_config is None and not name:
-    progress.ProgressLine().say(
-      f'New run of {config_flag.DEFAULT}, as {WORKDIR.value} holds none and '
-      '--config is missing.'
-    )
   return rest
 
 
@@ -237,6 +229,11 @@ def _explained_errors() -> tuple[type[BaseException], ...]:
 
 
 def _train(stop: Stop, coordinator: coordinator_lib.Coordinator) -> None:
+  if config_flag.is_default() and not coordinator.index:
+    progress.ProgressLine().say(
+      f'New run of {config_flag.DEFAULT}, as {WORKDIR.value} holds none and '
+      '--config is missing.'
+    )
   with process.without_collection():
     from seedrl_jax.run import system
 

@@ -5,6 +5,7 @@ only waits until the replay is settled on what it saves. The environments do not
 wait and may be milliseconds ahead.
 """
 
+import contextlib
 import dataclasses
 import os
 import threading
@@ -55,13 +56,13 @@ def warm_start(
   try:
     checkpoint = storage.restore(initial.agent, 'agent', without=without)
   except checkpoints.CheckpointMismatch as e:
-    old = directory.read_config(base_config.SAVED)
-    differences = config_changes.differences(old, config, _SHAPING)
-    # Two environments of one name may have different spaces.
-    text = '; '.join(differences) or str(e).partition('. Use ')[0]
+    texts = [str(e).partition('. Use ')[0]]
+    with contextlib.suppress(workdir_lib.WorkdirError):
+      old = directory.read_config(base_config.SAVED)
+      texts = [*config_changes.differences(old, config, _SHAPING), *texts]
     raise ValueError(
-      f'--init_from={source}: {text}; take the same agent, network, '
-      'normalization and spaces, or start without it.'
+      f'--init_from={source}: {"; ".join(texts)}; take the same agent, '
+      'network, normalization and spaces, or start without it.'
     ) from e
   if checkpoint is None:
     raise ValueError(
@@ -109,7 +110,10 @@ class RunCheckpoints:
       if changes := config_changes.check_resumable(old, config):
         say('Resuming with changes: ' + '; '.join(changes))
     elif leads and workdir.config_json.exists():
-      say(f'There is no checkpoint in {workdir.path}: the run begins anew.')
+      say(
+        f'There is no checkpoint in {workdir.path}: the run begins anew. Give '
+        '--init_from again if it had that.'
+      )
 
   def restore(self, initial: update.LearnerState) -> update.LearnerState:
     """Returns the state to continue from; `initial` if there is none.

@@ -319,13 +319,13 @@ class RunReporter:
 
   def _say_connected(self) -> None:
     """Says that actors have joined or left."""
-    actors = self._parts.actors
-    if actors is None or actors.num_connected == self._num_connected:
-      return
-    before, self._num_connected = self._num_connected, actors.num_connected
-    self.line.say(
-      f'Actors bring {self._num_connected} environments (before: {before}).'
-    )
+    actors, before = self._parts.actors, self._num_connected
+    count = actors.num_connected if actors is not None else 0
+    if count != before:
+      self.line.say(
+        f'Actors: {count} environments connected (before: {before}).'
+      )
+    self._num_connected = count
 
   def _lacks_actors(self) -> str:
     """Returns what to do if only actors can bring environments; else ''."""

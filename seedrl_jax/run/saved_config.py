@@ -76,9 +76,7 @@ def check_same(
   Raises ValueError if values differ; names them.
   """
   a, b = config_changes.flat_config(saved), config_changes.flat_config(file)
-  if a['env.factory']:
-    # It is then only the name that the factory's environment reports.
-    changed = {*changed, 'env.id'}
+  changed = {*changed, *config_changes.reported(a)}
   keys_of_both = [
     key
     for key in sorted(a.keys() & b.keys())

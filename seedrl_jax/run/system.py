@@ -214,7 +214,7 @@ class System:
           'to go on.'
         )
         return self._reporter.summary('finished')
-      is_new = not self._workdir.config_json.exists()
+      is_new = not self._checkpoints.storage.steps()
       if is_new:
         # A kill while it compiles must not lose it.
         self._write_config()

@@ -201,11 +201,11 @@ class Training:
     now = time.perf_counter()
     if now < self._next_report:
       return False
-    run = self._report(self._reporter.write())
+    results = self._report(self._reporter.write())
     if self._best is not None:
       self._best.note(self._reporter.evaluation)
     try:
-      if self._on_report and self._on_report(run) is False:
+      if self._on_report and self._on_report(results) is False:
         self.interrupted = True
     except (SystemExit, KeyboardInterrupt) as e:
       if self.interrupted and isinstance(e, KeyboardInterrupt):

@@ -1,7 +1,7 @@
 """Compares the configurations of two starts of a run."""
 
 import json
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any
 
 import ml_collections
@@ -37,9 +37,8 @@ def check_resumable(
   Raises WorkdirError if the checkpoint forbids some; names all of them.
   """
   before, after = flat_config(old), flat_config(new)
-  if after['env.factory'] or after.get('env.tasks'):
-    # The id is then only the name that these environments report.
-    after['env.id'] = before['env.id']
+  for key in reported(after):
+    after[key] = before[key]
   changes: dict[str, str] = {}
   for key in sorted(before.keys() | after.keys()):
     a, b = before.get(key), after.get(key)
@@ -63,13 +62,23 @@ def differences(
   new: ml_collections.ConfigDict,
   keys: tuple[str, ...],
 ) -> list[str]:
-  """Returns what differs in keys that begin so, where both have the key."""
+  """Returns what differs in keys below these prefixes, if both have the key."""
   before, after = flat_config(old), flat_config(new)
+  both = (before.keys() & after.keys()) - reported(after)
   return [
     f'{key} is {before[key]} there and {after[key]} here'
-    for key in sorted(before.keys() & after.keys())
+    for key in sorted(both)
     if before[key] != after[key] and f'{key}.'.startswith(keys)
   ]
+
+
+def reported(config: Mapping[str, Any]) -> set[str]:
+  """Returns the keys of a flat configuration that the environments set.
+
+  With a factory or tasks, the id is only the name that these report.
+  """
+  has_name = config['env.factory'] or config.get('env.tasks')
+  return {'env.id'} if has_name else set()
 
 
 def flat_config(

@@ -73,8 +73,9 @@ class AsynchronousWorkers(coordinator.Coordinator):
     else:
       first = self._worker_info['config']
       local = config_changes.flat_config(config)
-      for key in sorted(first.keys() | local.keys()):
-        if first.get(key) != local.get(key) and key != 'replay.address':
+      free = {'replay.address', *config_changes.reported(local)}
+      for key in sorted((first.keys() | local.keys()) - free):
+        if first.get(key) != local.get(key):
           raise coordinator.HostsMismatch(
             f'--config.{key}: the run has {first.get(key)} and this worker '
             f'{local.get(key)}; start all workers with one configuration.'

@@ -59,8 +59,12 @@ def test_tables_of_results_are_fresh():
         'return': '−84 to −81',
         'frames': '500k–2M',
         'reference': '-80',
-        'notes': '1, 2',
+        'notes': '1, 3',
       },
+    ),
+    (
+      {'return_': '3028.4', 'error': '129.5', 'remarks': 'known'},
+      {'return': '3,028 ± 130', 'notes': '2'},
     ),
   ],
 )
@@ -68,7 +72,7 @@ def test_a_row_of_results_is_readable(values, cells):
   names = runpy.run_path(str(pages.DOCS / 'write_results.py'))
   empty = records.Record(*[''] * len(records.Record._fields))
   row = empty._replace(**{'seeds': '3', 'agent': 'ppo'} | values)
-  actual = names['_cells'](row, [])
+  actual = names['_cells'](row, ['Reference: Zoo; MLP', 'Known'])
   assert {key: actual[key] for key in cells} == cells
 
 

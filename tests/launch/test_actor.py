@@ -65,7 +65,7 @@ def test_two_actors_train_to_the_end(tmp_path: pathlib.Path):
   )
   address = learner.wait_for(r'; actors at (127\.\S+);')[1]
   actors = [_actor(address) for _ in range(2)]
-  learner.wait_for(r'Actors bring \d+ environments \(before: 0\)\.')
+  learner.wait_for(r'Actors: \d+ environments connected \(before: 0\)\.')
   code, err = learner.end()
   assert code == 0, err
   for actor in actors:

@@ -25,6 +25,12 @@ def _here(tmp_path, monkeypatch) -> pathlib.Path:
 _BENCHMARK = '--config=benchmark:pong_tiny'
 
 
+@pytest.mark.parametrize('name', ['list', 'plot'])
+def test_help_is_no_failure(name):
+  result = runs.call(name, '--help')
+  assert (result.returncode, result.stderr) == (0, '')
+
+
 def test_help_has_flags_and_keys():
   result = runs.call('learner', '--help', _BENCHMARK)
   assert not result.returncode

@@ -54,9 +54,19 @@ def test_stops_while_it_compiles(tmp_path, signals, code):
     assert runs.summary(tmp_path)['status'] == 'stopped'
   program = runs.Program(tmp_path, '--config.total_env_frames=1000')
   assert program.end() == (0, '')
-  resumed = any('Resuming from checkpoint' in line for line in program.lines)
-  assert resumed == has_ended
+  start = 'Resuming from' if has_ended else 'There is no'
+  assert any(f'{start} checkpoint ' in line for line in program.lines)
   assert runs.summary(tmp_path)['status'] == 'finished'
+
+
+def test_a_new_run_of_the_default_says_so(tmp_path):
+  frames = '--config.total_env_frames=400'
+  program = runs.Program(tmp_path, frames, config=None)
+  assert program.end() == (0, '')
+  assert program.lines[0].startswith('New run of vtrace_cartpole, as ')
+  program = runs.Program(tmp_path, frames, config=None)
+  assert program.end() == (0, '')
+  assert 'New run' not in ''.join(program.lines)
 
 
 def test_a_start_that_hangs_ends_after_a_signal():

@@ -63,7 +63,7 @@ def read_run(workdir: str | pathlib.Path) -> RunCurves:
   path = workdir / 'metrics.csv'
   if not path.is_file():
     raise ValueError(
-      f'{workdir} has no metrics.csv; name the --workdir of a run.'
+      f'{workdir} has no metrics.csv; name a run that has trained.'
     )
   try:
     header, rows = csv_log.read_csv(path)

@@ -154,16 +154,12 @@ def stack(
 
 
 def without_curve(study: results.Study) -> list[str]:
-  """Returns the algorithms that lack a curve, as their runs have few rows."""
-  column = plotting.AXES['frames'].column
+  """Returns the algorithms and tasks whose runs have too few rows for one."""
   return [
-    algorithm
-    for algorithm in study.algorithms
-    if any(
-      stack(study, algorithm, [task], column) is None
-      for task in study.tasks
-      if study.runs(algorithm, task)
-    )
+    f'{algorithm} on {task}'
+    for algorithm, task in itertools.product(study.algorithms, study.tasks)
+    if study.runs(algorithm, task)
+    and stack(study, algorithm, [task], results.FRAMES) is None
   ]
 
 

@@ -111,8 +111,8 @@ def _head(study: results.Study) -> Iterator[str]:
   if names := figures.without_curve(study):
     yield ''
     yield (
-      f'**No curve:** {", ".join(names)}. These runs share too few rows; a '
-      'smaller `--config.log.every_seconds` writes more.'
+      f'**No curve:** {", ".join(names)}. These runs share too few rows '
+      'with a return; a smaller `--config.log.every_seconds` writes more.'
     )
   if left_out := [r for r in study.results if not study.counts(r)]:
     yield from ('', 'Left out, as they have no final score:', '')

@@ -58,6 +58,7 @@ def _text(folder) -> str:
 def test_report_has_tables_and_says_what_is_left_out(folder, text):
   assert {path.name for path in (folder / 'report').iterdir()} == _FILES
   assert 'Runs: 17, of them finished: 16. Algorithms: 2. Tasks: 2.' in text
+  assert 'No curve' not in text
   assert f'* `{folder}/failed`: failed: x, 1,000 of 1,000 frames' in text
   assert '**Few seeds:** some results are of 4.' in text
   assert 'final evaluation return: the mean of the last 20' in text
@@ -116,7 +117,7 @@ def test_unequal_runs_and_lacking_tasks_are_said(tmp_path):
 def test_one_task_has_no_table_over_tasks(tmp_path):
   study_runs.write(tmp_path / 'a', [1.0], num_eval_envs=0)
   text = _write(tmp_path)
-  assert '**No curve:** ' in text
+  assert '**No curve:** vtrace on Catch-v0. These runs share too few' in text
   assert '| 1 | 1.000 | 1.000 | 1.000 | – | – |' in text
   assert 'Final scores over' not in text
   assert 'final training return: the mean of the last 100' in text
