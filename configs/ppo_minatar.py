@@ -1,9 +1,9 @@
 """PPO on MinAtar in JAX, by default Breakout: two minutes on two CPU cores.
 
 Settings of PureJaxRL's PPO for MinAtar: 64 environments, unrolls of 128 steps,
-4 epochs of 8 minibatches, a learning rate that decays to 0, and two layers of 64
-units. The rate is 3e-3, not 5e-3, with which Asterix learns less. A truncated
-episode bootstraps. Needs the extra `gymnax`.
+4 epochs of 8 minibatches, a learning rate that decays to 0, and two layers of
+64 units. The rate is 3e-3, not 5e-3, with which Asterix learns less. A
+truncated episode bootstraps. Needs the extra `gymnax`.
 """
 
 from seedrl_jax.configs import base, ppo_cartpole

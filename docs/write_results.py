@@ -76,6 +76,7 @@ def _last_table(name: str) -> str:
   """Returns an output's last table, and how it was made."""
   output = _output(name)
   about = dict(re.findall(r'^(command|machine|versions): (.*)$', output, re.M))
+  assert name.partition('_')[0] in about['command'], name
   table = re.findall(r'(?:^\|.*\|\n)+', output, re.M)[-1]
   flags = about['command'].partition(' ')[2]
   return (

@@ -25,7 +25,7 @@ FAMILIES = {
   'CartPole-v1': (types.ArraySpec((4,), F4), 2, 1),
   'Catch-v0': (types.ArraySpec((10, 5), F4), 3, 1),
   'FrozenLake-v1': (types.ArraySpec((), I4, (range(16),)), 4, 1),
-  'Taxi-v3': (types.ArraySpec((), I4, (range(500),)), 6, 1),
+  'CliffWalking-v1': (types.ArraySpec((), I4, (range(48),)), 4, 1),
   'Pong-v5': (types.ArraySpec((1, 84, 84), U1), 6, 4),
   'MiniGrid-Empty-8x8-v0': (MINIGRID, 7, 1),
   'gfootball/academy_empty_goal-v1': (types.ArraySpec((72, 96, 4), U1), 19, 1),

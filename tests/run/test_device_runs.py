@@ -112,8 +112,10 @@ def test_unrolls_never_visit_the_host(
     (sac_pendulum.get_config, {'env__id': 'gymnax:Pendulum-v1'}),
   ],
 )
-def test_agents_train(tmp_path, monkeypatch, make, values):
+def test_agents_train(tmp_path, monkeypatch, request, make, values):
   monkeypatch.syspath_prepend(runs.ROOT / 'docs/examples')
+  if values.get('replay__backend') == 'reverb':
+    request.getfixturevalue('shared_reverb')
   config = _config(make, **values)
   if make is sac_pendulum.get_config:
     config.unroll_length, config.total_env_frames = 1, 300
