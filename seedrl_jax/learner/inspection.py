@@ -7,6 +7,7 @@ import jax
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
+from seedrl_jax.learner import update
 
 # At most this many observations per measurement, but at least one unroll.
 _MAX_OBSERVATIONS = 1024
@@ -56,13 +57,14 @@ class Inspector:
 
     Args:
       params: acting parameters after the update on `batch`, on one device.
-      batch: has a leading axis of size 1; on the same device.
+      batch: its first shard has a leading axis of size 1 and is on that device.
     """
     start = time.perf_counter()
     if not self._is_requested or start < self._next_time:
       return
     self._is_requested = False
-    metrics = jax.device_get(self._run(params, batch))
+    # Cut only now: for each update it would cost as much as a small network.
+    metrics = jax.device_get(self._run(params, update.first_shard(batch)))
     self._metrics = {name: float(value) for name, value in metrics.items()}
     end = time.perf_counter()
     self._next_time = end + (end - start) / _MAX_SHARE

@@ -229,8 +229,6 @@ class Learner:
         update_lib.local_rows(output.priorities)
       )
     if self._inspector is not None:
-      self._inspector.maybe_measure(
-        params, update_lib.first_shard(done.item.batch)
-      )
+      self._inspector.maybe_measure(params, done.item.batch)
     done.item.sample.release()
     self.counters.updates = done.number
