@@ -81,7 +81,7 @@ def _tables(title: str, values: dict[str, Any], table: keys.Table) -> str:
 def _allowed(words: str) -> str:
   """Returns a sentence's end as a phrase, the same on every machine."""
   words = re.sub(r"^(give|choose) |, up to this machine's \d+", '', words)
-  phrase = words.removesuffix(', or leave it out')
+  phrase = words.removesuffix(', or omit it')
   return phrase if phrase == words else f'optional: {phrase}'
 
 

@@ -53,12 +53,12 @@ def _check() -> None:
   if config.deterministic:
     raise ValueError(
       '--config.deterministic=True: such a run waits at every step to be equal '
-      'to the bit; leave it out to tune.'
+      'to the bit; omit it to tune.'
     )
   if config.actors.max_envs:
     raise ValueError(
       f'--config.actors.max_envs={config.actors.max_envs}: actors are other '
-      "processes' and cannot be tuned here; leave it out to tune the learner "
+      "processes' and cannot be tuned here; omit it to tune the learner "
       'with environments of its own.'
     )
 

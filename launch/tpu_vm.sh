@@ -343,8 +343,8 @@ END
 }
 
 stop() {
-  on all "$(stop_script)" || die "not all workers of $name could be told, see above."
-  say "told the learners of $name to save and end; see launch/tpu_vm.sh logs"
+  on all "$(stop_script)" || die "not all workers of $name were reached, see above."
+  say "asked the learners of $name to save and end; see launch/tpu_vm.sh logs"
 }
 
 delete() {

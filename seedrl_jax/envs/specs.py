@@ -52,8 +52,8 @@ def space_spec(
   if 0 in (space.shape or ()):
     name = f' {key!r}' if key else ''
     raise ValueError(
-      f'{flag}: the observation{name} of shape {space.shape} is empty; leave '
-      'it out (--config.env.drop_observations), or give it a number.'
+      f'{flag}: the observation{name} of shape {space.shape} is empty; omit '
+      'it (--config.env.drop_observations), or give it a number.'
     )
   if space.shape is None or space.dtype is None:
     raise ValueError(

@@ -18,7 +18,7 @@ from seedrl_jax.runtime import nest
 _ADVICE = {
   'action': 'wrap one of them',
   'action repeat': 'set the same with --config.env.frame_skip',
-  'observation': 'leave it out (--config.env.drop_observations)',
+  'observation': 'omit it (--config.env.drop_observations)',
 }
 _ATARI_ADVICE = 'give all games all actions (--config.env.full_action_space)'
 
@@ -38,7 +38,7 @@ def join_specs(specs: Sequence[types.StreamSpec]) -> types.StreamSpec:
   if types.TASK in observation:
     raise ValueError(
       f'--config.env.tasks: {first.name} observes {types.TASK!r}, the name of '
-      'what tells tasks apart; leave it out '
+      'what tells tasks apart; omit it '
       f'(--config.env.drop_observations={types.TASK},…).'
     )
   numbers = types.ArraySpec((), np.dtype(np.int32), (range(len(specs)),))

@@ -68,7 +68,7 @@ def make_topology(
     fix = (
       f'--config.topology.max_devices={usable} leaves the rest idle'
       if usable
-      else f'a split needs at least {parts} devices; leave it out'
+      else f'a split needs at least {parts} devices; omit it'
     )
     raise ValueError(
       f'--config.topology.inference_to_training={inference}:{training} does '

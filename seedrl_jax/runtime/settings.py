@@ -116,7 +116,7 @@ def optional(allowed: Allowed) -> Allowed:
   """Allows None, too."""
   return Allowed(
     lambda x: x is None or allowed.admits(x),
-    f'{allowed.words}, or leave it out',
+    f'{allowed.words}, or omit it',
   )
 
 

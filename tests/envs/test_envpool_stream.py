@@ -211,7 +211,7 @@ def test_sent_actions_are_copied():
         action[:] = 2
     return {i: s[:5] for i, s in seen.items()}
 
-  # Environments act in turn, so equal actions give equal steps.
+  # Environments alternate, so equal actions give equal steps.
   assert play(scribble=True) == play(scribble=False)
 
 

@@ -40,8 +40,8 @@ def _describe(factory: str, **kwargs: str) -> None:
 @pytest.mark.parametrize(
   ('observation', 'action', 'words'),
   [
-    ('empty', 'full', r'observation of shape \(0, 3\) is empty; leave it out'),
-    ('dict', 'full', r"observation 'b' of shape \(0, 3\) is empty; leave"),
+    ('empty', 'full', r'observation of shape \(0, 3\) is empty; omit it'),
+    ('dict', 'full', r"observation 'b' of shape \(0, 3\) is empty; omit"),
     ('full', 'empty', r'actions of shape \(0, 3\) are empty'),
   ],
 )

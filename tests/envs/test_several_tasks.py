@@ -128,7 +128,7 @@ def test_patterns_stand_for_names():
     (
       ('Acrobot-v1', 'MountainCar-v0'),
       {},
-      r'observation \(float32\[6\] and float32\[2\]\); leave it out',
+      r'observation \(float32\[6\] and float32\[2\]\); omit it',
     ),
     (
       ('gymnasium:CartPole-v1', 'gymnax:CartPole-v1'),

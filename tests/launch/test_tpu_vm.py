@@ -280,7 +280,7 @@ def test_create_passes_options_and_environment_on(desk: Desk):
     ('setup', {'FAKE_FAIL': 'scp'}, 'could not be copied to all workers of'),
     ('setup', {'FAKE_SETUP': '1'}, 'the installation failed on a worker, see'),
     ('train', {'FAKE_FAIL': 'ssh'}, 'nothing was started: see what the work'),
-    ('stop', {'FAKE_FAIL': 'ssh'}, 'not all workers of tpu could be told'),
+    ('stop', {'FAKE_FAIL': 'ssh'}, 'not all workers of tpu were reached'),
   ],
 )
 def test_failure_ends_it(

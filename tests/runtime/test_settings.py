@@ -39,7 +39,7 @@ def _config(**values):
       [(0,), 1, (1,) * 1001],
       'each',
     ),
-    (settings.optional(settings.FLAG), [None, True], [0], 'or leave it out'),
+    (settings.optional(settings.FLAG), [None, True], [0], 'or omit it'),
     (settings.SCORE, [1, math.nan, -math.inf], [10**400, True, 'x'], 'number'),
     (settings.FLAG, [True, False], [1, 'True', None], 'give True or False'),
     (settings.TEXT, ['', 'x'], [None, 1], 'give a string'),

@@ -15,6 +15,7 @@ from seedrl_jax.configs import (
   ppo_cartpole,
 )
 from seedrl_jax.envs import factory
+from seedrl_jax.hosts import coordinator
 from seedrl_jax.run import system
 from seedrl_jax.runtime import config_changes, process, progress
 from seedrl_jax.runtime import workdir as workdir_lib
@@ -95,6 +96,18 @@ def test_each_worker_has_a_device_of_its_own(tmp_path, monkeypatch):
     workers.check_start(config)
     used += workers.placement().devices
   assert used == ['second', 'second', 'first', 'first']
+
+
+def test_only_a_factory_may_report_another_id(tmp_path, monkeypatch):
+  monkeypatch.setattr(jax.config, 'update', lambda *_: None)
+  config, folder = _config('a2c'), workdir_lib.Workdir(tmp_path)
+  first = {**config_changes.flat_config(config), 'env.id': 'Reported'}
+  info = {'worker': 1, 'config': first}
+  workers = workers_lib.AsynchronousWorkers(config, folder, info)
+  with pytest.raises(coordinator.HostsMismatch, match='the run has Reported'):
+    workers.check_start(config)
+  first['env.factory'] = config.env.factory = 'a:make'
+  workers.check_start(config)
 
 
 def test_an_agent_of_several_steps_is_refused():

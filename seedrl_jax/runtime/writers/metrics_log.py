@@ -38,7 +38,7 @@ def load(names: Sequence[str]) -> dict[str, Make]:
     if name in _OPTIONAL and importlib.util.find_spec(name) is None:
       raise ValueError(
         f'{_FLAG}: {name} is not installed; install it with pip install '
-        f'{name}, or leave it out.'
+        f'{name}, or omit it.'
       )
     reference = base.BUILT_IN.get(name, name)
     makes[name] = settings.load_function(f'{_FLAG}={name}', reference)
