@@ -3,7 +3,8 @@
 Run it after `seedrl report --results=docs/results.csv` and `write_search.py`.
 Their tables stand between <!--results--> and <!--/results-->. Between
 <!--measured NAME--> and <!--/measured--> stands what measured/NAME.txt has,
-the output of `seedrl benchmark …`, or the tables of study.csv.
+the output of `seedrl benchmark …`, or the tables of study.csv and
+vtrace_curves.csv.
 """
 
 import csv
@@ -36,6 +37,8 @@ _AGENTS = {
   'gorila': ('GORILA', 'asynchronous.md'),
   'hogwild': ('Hogwild! DQN', 'asynchronous.md'),
 }
+# The columns of vtrace_curves.csv that name a run.
+_CURVES_RUN = ('game', 'seed', 'machine', 'remarks')
 _MARKED = re.compile(r'(<!--results-->\n).*(<!--/results-->)', re.S)
 _MEASURED = re.compile(
   r'(<!--measured (\w+)-->).*?(\n *<!--/measured-->)', re.S
@@ -63,7 +66,7 @@ def pages() -> Iterator[tuple[pathlib.Path, str]]:
 def _measured(marked: re.Match[str]) -> str:
   """Returns a marked part anew, from the output that it names."""
   start, name, end = marked.groups()
-  makes = {'speed': _speed, 'study': _study}
+  makes = {'speed': _speed, 'study': _study, 'curves': _curves}
   text = makes[name]() if name in makes else _last_table(name)
   return f'{start}\n{text}{end}'
 
@@ -89,6 +92,17 @@ def _study() -> str:
   """Returns the tables of the study of concurrent agents."""
   runs = concurrent.read(str(_DOCS / 'study.csv'))
   return '\n'.join(['', *concurrent.report(concurrent.medians(runs)), ''])
+
+
+def _curves() -> str:
+  """Returns the table of V-trace's training returns on Atari."""
+  with (_DOCS / 'vtrace_curves.csv').open() as file:
+    rows = list(csv.DictReader(file))
+  cells = [
+    {key: x if key in _CURVES_RUN else x and _text(x) for key, x in row.items()}
+    for row in rows
+  ]
+  return '\n'.join(['', *tables.lines(cells), ''])
 
 
 def _speed() -> str:

@@ -405,12 +405,13 @@ def test_warns_of_a_dead_network_on_boxing(tmp_path, seed):
   'module', [a2c_atari, ppo_atari, pqn_atari, r2d2_pong, vtrace_atari]
 )
 def test_networks_of_the_atari_configurations_live(tmp_path, module):
-  # A Boxing game has 1785 steps, and the first returns are random.
+  # A Boxing game has 1,785 steps of four frames: 128 environments finish their
+  # first at 0.91M frames. The first returns are those of random play.
   score = _train(
     module.get_config(),
     tmp_path,
     seed=1,
-    total_env_frames=600_000,
+    total_env_frames=1_000_000,
     env__id='Boxing-v5',
     network__torso='shallow',
   )
