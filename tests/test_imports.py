@@ -1,4 +1,4 @@
-"""Tests that rooms import only what they may, and some of them no JAX."""
+"""Tests that packages import only what they may, and some of them no JAX."""
 
 import ast
 import pathlib
@@ -10,7 +10,7 @@ import pytest
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PACKAGE = 'seedrl_jax'
-# The rooms that each room may import.
+# The packages that each package may import.
 _MAY_IMPORT = {
   'types': set(),
   'runtime': {'types'},
@@ -46,7 +46,7 @@ _MAY_IMPORT = {
   },
   'configs': {'runtime'},
 }
-# The house: what a run needs. None of its rooms imports the lab.
+# The house: what a run needs. None of its packages imports the lab.
 _HOUSE = {*_MAY_IMPORT, 'run'}
 _MAY_IMPORT |= {
   'run': _HOUSE,
@@ -58,11 +58,11 @@ _JAX = ('jax', 'jaxlib', 'flax', 'optax', 'rlax', 'chex', 'orbax', 'distrax')
 _TENSORFLOW = ('tensorflow',)
 # The package's modules that configurations may import.
 _IN_CONFIGS = r'seedrl_jax\.([\w.]+\.keys|runtime\.\w+|configs(\.\w+)+)'
-# Tables of keys, which are no part of their rooms, and what they may import.
+# Tables of keys, which are no part of their packages, and what they may import.
 _KEYS = r'seedrl_jax\.[\w.]+\.(keys|\w+_config)$'
 _IN_KEYS = r'seedrl_jax\.(agents\.\w+_config|agents\.\w+\.keys|runtime(\.\w+)+)'
 _WITHOUT_JAX = ('types', 'net', 'envs', 'replay', 'actors')
-# Exceptions among the files of these rooms, and what else they may import.
+# Exceptions among the files of these packages, and what else they may import.
 _WITH_JAX = {
   'local_inference.py': {'agents', 'inference', 'replay'},
 }
@@ -70,15 +70,15 @@ _WITH_JAX = {
 _IN_SERVER = ('checkpoint_rewriting.py',)
 
 
-def _sources(room: str) -> list[pathlib.Path]:
-  file = _ROOT / _PACKAGE / f'{room}.py'
-  folder = _ROOT / _PACKAGE / room
+def _sources(package: str) -> list[pathlib.Path]:
+  file = _ROOT / _PACKAGE / f'{package}.py'
+  folder = _ROOT / _PACKAGE / package
   return [file] if file.is_file() else sorted(folder.rglob('*.py'))
 
 
-def _without_jax(room: str) -> list[pathlib.Path]:
+def _without_jax(package: str) -> list[pathlib.Path]:
   others = (*_WITH_JAX, *_IN_SERVER)
-  return [path for path in _sources(room) if path.name not in others]
+  return [path for path in _sources(package) if path.name not in others]
 
 
 def _module(path: pathlib.Path) -> str:
@@ -98,7 +98,7 @@ def _imports(path: pathlib.Path) -> set[str]:
   return names
 
 
-def _rooms_of(names: set[str]) -> set[str]:
+def _packages_of(names: set[str]) -> set[str]:
   dotted = [name.split('.') for name in names]
   return {parts[1] for parts in dotted if parts[0] == _PACKAGE and parts[1:]}
 
@@ -111,28 +111,28 @@ def _circle(graph: dict[str, set[str]]) -> list[str]:
   return sorted(graph)
 
 
-def _packages(names: set[str]) -> set[str]:
+def _top_levels(names: set[str]) -> set[str]:
   return {name.partition('.')[0] for name in names}
 
 
-def test_every_file_is_in_a_room_of_the_table():
+def test_every_file_is_in_a_package_of_the_table():
   entries = (_ROOT / _PACKAGE).glob('*')
-  rooms = {e.stem for e in entries if e.suffix == '.py' or e.is_dir()}
-  assert rooms - {'__init__', '__pycache__'} <= set(_MAY_IMPORT)
+  packages = {e.stem for e in entries if e.suffix == '.py' or e.is_dir()}
+  assert packages - {'__init__', '__pycache__'} <= set(_MAY_IMPORT)
 
 
-@pytest.mark.parametrize('room', _MAY_IMPORT)
-def test_room_imports_only_what_the_table_allows(room):
-  allowed = _MAY_IMPORT[room] | {room}
-  for path in _sources(room):
-    if path.name == 'keys.py' and room != 'runtime':
+@pytest.mark.parametrize('package', _MAY_IMPORT)
+def test_package_imports_only_what_the_table_allows(package):
+  allowed = _MAY_IMPORT[package] | {package}
+  for path in _sources(package):
+    if path.name == 'keys.py' and package != 'runtime':
       continue
     names = {n for n in _imports(path) if not re.match(_KEYS, n)}
     more = _WITH_JAX.get(path.name, set())
-    forbidden = _rooms_of(names) - allowed - more
-    forbidden |= _packages(names) & {'launch', 'configs', 'tests'}
-    if room in _WITHOUT_JAX and path in _without_jax(room):
-      forbidden |= _packages(names) & {*_JAX, *_TENSORFLOW}
+    forbidden = _packages_of(names) - allowed - more
+    forbidden |= _top_levels(names) & {'launch', 'configs', 'tests'}
+    if package in _WITHOUT_JAX and path in _without_jax(package):
+      forbidden |= _top_levels(names) & {*_JAX, *_TENSORFLOW}
     assert not forbidden, f'{path} imports {forbidden}'
 
 
@@ -206,9 +206,9 @@ for module in modules:
 """
 
 
-@pytest.mark.parametrize('room', _WITHOUT_JAX)
-def test_room_can_be_imported_where_jax_is_not(room):
-  modules = [_module(path) for path in _without_jax(room)]
+@pytest.mark.parametrize('package', _WITHOUT_JAX)
+def test_package_can_be_imported_where_jax_is_not(package):
+  modules = [_module(path) for path in _without_jax(package)]
   # An actor's installation has no uv either.
   result = _import_without((*_JAX, *_TENSORFLOW, 'uv'), modules)
   assert result.returncode == 0, result.stderr
