@@ -151,15 +151,17 @@ class Waits:
     """Returns what sets the pace, a key of `_SENTENCES`, and the share waited.
 
     Of two sides, the one that waits less is the slower. If inference and the
-    learner both wait long, the store is slow, or so small that they take turns.
+    learner both wait long, the store is slow, or so small that they take turns;
+    but unrolls that stay on the devices do not need a larger one.
     """
     room, data = self.inference_for_learner, self.learner_for_data
-    if min(room, data) > _BOTH_BLOCKED:
+    # Otherwise inference steps the environments itself.
+    has_env_threads = self.inference_for_envs or self.envs_for_actions
+    if has_env_threads and min(room, data) > _BOTH_BLOCKED:
       return 'store', min(room, data)
     if room > max(data, _BLOCKED):
       return 'learner', room
-    if not self.inference_for_envs and not self.envs_for_actions:
-      # Inference steps the environments itself.
+    if not has_env_threads:
       return 'acting', data
     if self.inference_for_envs > self.envs_for_actions:
       return 'envs', self.inference_for_envs
