@@ -6,7 +6,7 @@ cores do not wait for the host.
 
 import collections
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -45,7 +45,7 @@ class _Pending:
 
   number: int
   item: prefetch_lib.Prefetched
-  output: base.UpdateOutput
+  output: update_lib.Output
   params: base.Params
 
 
@@ -103,9 +103,8 @@ class Learner:
     self._dispatched = int(state.step)
     self._state = updater.replicate(state)
     self._pending: collections.deque[_Pending] = collections.deque()
-    self._metrics: Mapping[str, Any] = {}
-    # Whether each of the last updates clipped; on the device until metrics().
-    self._clipped: collections.deque[Any] = collections.deque(
+    # Of the last updates; on the device until metrics().
+    self._metrics: collections.deque[update_lib.Metrics] = collections.deque(
       maxlen=_CLIPPED_UPDATES
     )
     self._inspector: inspection.Inspector | None = None
@@ -169,13 +168,10 @@ class Learner:
     * Metrics of `Agent.measure`: of an update since the last call; missing if
       there was no measurement, see `Inspector`.
     """
-    clipped = list(self._clipped)
-    metrics, clipped = jax.device_get(
-      update_lib.first_shard((dict(self._metrics), clipped))
-    )
-    values = {name: float(value) for name, value in metrics.items()}
-    if clipped:
-      values[_CLIPPED] = float(np.mean(clipped))
+    recent = [metrics.fetch() for metrics in list(self._metrics)]
+    values = recent[-1] if recent else {}
+    if _CLIPPED in values:
+      values[_CLIPPED] = float(np.mean([x[_CLIPPED] for x in recent]))
     if self._inspector is not None:
       values |= self._inspector.take()
     return values
@@ -204,9 +200,9 @@ class Learner:
     """Publishes an update's parameters and releases its batch."""
     done = self._pending.popleft()
     output = done.output
-    self._metrics = output.metrics
-    if not jax.device_get(update_lib.first_shard(output.finite)):
-      values = self.metrics().items()
+    self._metrics.append(output.metrics)
+    if not jax.device_get(output.finite.addressable_data(0)):
+      values = output.metrics.fetch().items()
       bad = [f'{name} {x}' for name, x in values if not np.isfinite(x)]
       names = f' ({", ".join(bad)})' if bad else ''
       raise NonFiniteError(
@@ -215,8 +211,6 @@ class Learner:
         '--config.optimizer.learning_rate) or look at rewards and '
         'observations.'
       )
-    if _CLIPPED in output.metrics:
-      self._clipped.append(output.metrics[_CLIPPED])
     params = update_lib.first_shard(done.params)
     # Whether the batch's updates enter a new period.
     period = self._publish_period

@@ -3,8 +3,9 @@
 Devices may be of several hosts: each places and reads only what is on its own.
 """
 
+import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -59,18 +60,59 @@ class Program(NamedTuple):
   calls: int = 1
 
 
+@functools.partial(
+  jax.tree_util.register_dataclass,
+  data_fields=['values'],
+  meta_fields=['names'],
+)
+@dataclasses.dataclass(frozen=True)
+class Metrics:
+  """Metrics as one array, because every result of a program takes time.
+
+  Attributes:
+    values: float32 `[M]`, the same on all devices.
+    names: of the values.
+  """
+
+  values: jax.Array
+  names: tuple[str, ...]
+
+  @classmethod
+  def pack(cls, metrics: Mapping[str, jax.Array]) -> 'Metrics':
+    """Makes them of scalars, sorted by name."""
+    names = tuple(sorted(metrics))
+    values = [jnp.reshape(metrics[name], ()) for name in names]
+    return cls(jnp.array(values, jnp.float32), names)
+
+  def fetch(self) -> dict[str, float]:
+    """Returns the metrics on the host."""
+    values = jax.device_get(self.values.addressable_data(0))
+    return dict(zip(self.names, values.tolist(), strict=True))
+
+
+class Output(NamedTuple):
+  """An `agents.base.UpdateOutput`, packed; its priorities lead with `[D]`."""
+
+  metrics: Metrics
+  finite: jax.Array
+  priorities: jax.Array | None
+
+  @classmethod
+  def pack(cls, output: base.UpdateOutput) -> 'Output':
+    return cls(Metrics.pack(output.metrics), output.finite, output.priorities)
+
+
 class UpdateResult(NamedTuple):
   """What an update returns.
 
   Attributes:
     state: the next state, or the same if the update was not finite.
-    output: only its `priorities` lead with `[D]`.
     params: acting parameters, in buffers that no update donates.
     num_steps: optimiser steps since the parameters of the last update.
   """
 
   state: LearnerState
-  output: base.UpdateOutput
+  output: Output
   params: base.Params
   num_steps: int
 
@@ -280,7 +322,7 @@ def _on_all(
   """Returns the update, or its pieces, on all training devices."""
   pmap = functools.partial(jax.pmap, axis_name=base.AXIS, devices=devices)
   # Outputs that are equal on all devices have no device axis.
-  out_axes = (0, base.UpdateOutput._make((None, None, 0)), None)
+  out_axes = (0, Output._make((None, None, 0)), None)
 
   if not isinstance(agent.update, base.UpdateInPieces):
     return pmap(
@@ -310,7 +352,7 @@ def _on_all(
 
 def update(
   agent: base.Agent, state: LearnerState, batch: types.Batch, progress: Any
-) -> tuple[LearnerState, base.UpdateOutput, base.Params]:
+) -> tuple[LearnerState, Output, base.Params]:
   """Returns the next state, the output and acting parameters.
 
   Runs on each training device, under the axis `base.AXIS`, unless the agent's
@@ -337,7 +379,7 @@ def _end(
   state: LearnerState,
   agent_state: base.State,
   output: base.UpdateOutput,
-) -> tuple[LearnerState, base.UpdateOutput, base.Params]:
+) -> tuple[LearnerState, Output, base.Params]:
   """Returns the next state, if finite; the output; and acting parameters."""
   key, _ = jax.random.split(state.key)
   new_state = LearnerState(
@@ -350,7 +392,7 @@ def _end(
   # The next update donates the state's buffers, and XLA may let equal outputs
   # share one.
   params = jax.tree.map(jnp.copy, agent.acting_params(new_state.agent))
-  return new_state, output, params
+  return new_state, Output.pack(output), params
 
 
 def first_shard(tree: types.Nest) -> types.Nest:

@@ -45,10 +45,10 @@ class Parts:
 
   def env_steps(self) -> int:
     """Returns the steps of the training environments since the start."""
-    acted = sum(worker.counters.env_steps for worker in self.workers)
-    if self.actors is None:
-      return acted
-    return acted + self.actors.reported.env_steps
+    steps = 0 if self.actors is None else self.actors.reported.env_steps
+    for worker in self.workers:
+      steps += worker.counters.env_steps
+    return steps
 
   def interrupt(self) -> None:
     """Closes what threads wait for; the store can still be saved."""

@@ -44,11 +44,15 @@ class RunCounters:
     self._start_time: float | None = None
     self._end_time: float | None = None
     self._config = config
+    # Inference asks at every step whether the run is finished.
+    self._total_env_frames = int(config.total_env_frames)
+    self._action_repeat = parts.env_spec.action_repeat
+    self._target_return = config.target_return
     # Whether the training has reached its target.
     self.is_solved = False
     self.note_returns(before.returns)
-    # Latest counters of each host since its start.
-    self._snapshots: list[report.Snapshot] = []
+    # Latest counters of the other hosts since their start.
+    self._remote: list[report.Snapshot] = []
     # On host 0: episodes on other hosts, all of training.
     self._remote_episodes: collections.deque[_Ended] = collections.deque(
       maxlen=report.WINDOW
@@ -81,31 +85,28 @@ class RunCounters:
 
   def note_returns(self, returns: Sequence[float]) -> None:
     """Takes the returns of the last training episodes."""
-    target = self._config.target_return
-    if target is not None and len(returns) >= report.WINDOW:
-      self.is_solved |= sum(returns) / len(returns) >= target
+    if self._target_return is None or len(returns) < report.WINDOW:
+      return
+    self.is_solved |= sum(returns) / len(returns) >= self._target_return
 
   def progress(self) -> float:
     """Returns the known share of its frames that the run has."""
     return self._share(self.env_steps())
 
   def _share(self, env_steps: int) -> float:
-    frames = env_steps * self.parts.env_spec.action_repeat
-    return frames / self._config.total_env_frames
+    return env_steps * self._action_repeat / self._total_env_frames
 
   def env_steps(self) -> int:
     """Returns the steps of the training environments of all hosts."""
-    remote = sum(s.env_steps for s in self._remote_snapshots())
-    return self.before.env_steps + self.parts.env_steps() + remote
-
-  def _remote_snapshots(self) -> list[report.Snapshot]:
-    index = self.placement.index
-    return [s for i, s in enumerate(self._snapshots) if i != index]
+    steps = self.before.env_steps + self.parts.env_steps()
+    for snapshot in self._remote:
+      steps += snapshot.env_steps
+    return steps
 
   def snapshot(self) -> report.Snapshot:
     """Returns the counters of all hosts, over all starts."""
     total = self._local_snapshot(self.seconds())
-    for snapshot in self._remote_snapshots():
+    for snapshot in self._remote:
       total = total.plus(snapshot)
     return dataclasses.replace(
       total,
@@ -185,7 +186,8 @@ class RunCounters:
         )
       snapshots.append(report.Snapshot(**counters))
     # In one assignment, as other threads read it.
-    self._snapshots = snapshots
+    index = self.placement.index
+    self._remote = snapshots[:index] + snapshots[index + 1 :]
     return self._share(
       self.before.env_steps + sum(x.env_steps for x in snapshots)
     )

@@ -128,8 +128,7 @@ class Training:
       return
     self._start_threads()
     # Signal handlers run between these waits.
-    seconds = min(0.1, self._config.log.every_seconds)
-    while not self.group.wait(seconds) and not self._must_stop():
+    while not self.group.wait(self._pause()) and not self._must_stop():
       if self._report_if_due():
         path = self._config.demonstrations.path
         fill_demonstrations(path, self._parts, self._reporter.line.say)
@@ -155,6 +154,13 @@ class Training:
       group.start(f'inference-{i}', act, self._cores[i])
     group.start('prefetch', lambda: parts.prefetcher.run(group.should_stop))
     group.start('learner', lambda: self._learn(self._batch_from_threads))
+
+  def _pause(self) -> float:
+    """Returns the seconds until the next look at the threads."""
+    # A batch of this process's store is not long on its way.
+    is_short = self._counters.is_finished() and not self._parts.store.address
+    seconds = 0.01 if is_short else 0.1
+    return min(seconds, self._config.log.every_seconds)
 
   def _must_end_acting(self) -> bool:
     """Whether inference must stop; one unroll may be longer than the run."""

@@ -2,7 +2,6 @@
 
 import math
 import threading
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -95,7 +94,7 @@ class AsynchronousStep(update.GradientStep):
     key: jax.Array,
     before: jax.Array,
     progress: jax.Array,
-  ) -> tuple[jax.Array, base.UpdateOutput, jax.Array]:
+  ) -> tuple[jax.Array, update.Output, jax.Array]:
     """Returns the flat gradient, the output and the next key.
 
     `before` is the progress at the last update.
@@ -112,7 +111,7 @@ class AsynchronousStep(update.GradientStep):
     finite = jnp.isfinite(jnp.stack(list(metrics.values()))).all()
     if priorities is not None:
       priorities = priorities[None]
-    output = base.UpdateOutput(metrics, finite, priorities)
+    output = update.Output(update.Metrics.pack(metrics), finite, priorities)
     return jnp.concatenate(leaves), output, next_key[None]
 
   def __call__(
@@ -124,7 +123,7 @@ class AsynchronousStep(update.GradientStep):
     gradient, output, key = self._run(state, batch, progress)
     if output.finite:
       try:
-        self._apply(np.asarray(gradient), output.metrics)
+        self._apply(np.asarray(gradient), output.metrics.fetch())
       except flat.NonFiniteStep:
         output = output._replace(finite=jnp.bool_(False))
     self._snapshot = self._shared.read()
@@ -138,7 +137,7 @@ class AsynchronousStep(update.GradientStep):
 
   def _run(
     self, state: update.LearnerState, batch: types.Batch, progress: float
-  ) -> tuple[jax.Array, base.UpdateOutput, jax.Array]:
+  ) -> tuple[jax.Array, update.Output, jax.Array]:
     return self._gradient(
       self._snapshot.params,
       self._snapshot.target,
@@ -148,12 +147,13 @@ class AsynchronousStep(update.GradientStep):
       np.float32(progress),
     )
 
-  def _apply(self, gradient: np.ndarray, metrics: Any) -> None:
-    if self._outliers.finds(float(metrics['total'])):
+  def _apply(self, gradient: np.ndarray, metrics: dict[str, float]) -> None:
+    if self._outliers.finds(metrics['total']):
       self._board.row.outlying += 1
       return
-    learning_rate = float(metrics['learning_rate'])
-    self._shared.apply(gradient, self._snapshot.version, learning_rate)
+    self._shared.apply(
+      gradient, self._snapshot.version, metrics['learning_rate']
+    )
 
   def device_state(self, state: update.LearnerState) -> update.LearnerState:
     return state._replace(agent=())

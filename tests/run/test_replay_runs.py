@@ -104,7 +104,7 @@ def _rates(config, workdir, monkeypatch):
 
   def record(state, batch, progress):
     result = update(state, batch, progress)
-    rates.append(float(result[1].metrics['learning_rate']))
+    rates.append(float(result[1].metrics.fetch()['learning_rate']))
     return result
 
   monkeypatch.setattr(updater.step, '_update', record)
