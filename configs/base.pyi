@@ -24,7 +24,6 @@ class _Env(ml_collections.ConfigDict):
   task_weights: tuple[Any, ...]
   num_envs: int
   batch_size: int
-  compiled: str
   num_threads: int
   thread_affinity_offset: int
   processes: int

@@ -81,7 +81,7 @@ class _Batch:
     states, observation = self._reset(reset_key, n)
     state = _State(key, states, observation, jnp.zeros(n, bool), jnp.int32(0))
     no = jnp.zeros(n, bool)
-    return state, make_output(observation, jnp.zeros(n), ~no, no, no)
+    return state, _make_output(observation, jnp.zeros(n), ~no, no, no)
 
   def step_all(
     self, state: _State, action: jax.Array
@@ -104,7 +104,7 @@ class _Batch:
     )
     waits = is_over.at[rows].set(False, mode='drop')
     ends = ~is_over & (after.terminated | after.truncated)
-    output = make_output(
+    output = _make_output(
       observation, after.reward, is_over, ends, after.terminated
     )
     turn = (state.turn + count) % n
@@ -123,7 +123,7 @@ class _Batch:
     )
 
 
-def make_output(
+def _make_output(
   observation: types.Nest,
   reward: jax.Array,
   is_over: jax.Array,

@@ -54,38 +54,12 @@ def _pool_spec(config: types.Config) -> tuple[Any, dict[str, Any]]:
       ) from e
 
 
-def can_compile(config: types.Config) -> bool:
-  """Returns whether `make_compiled_pool` takes them: cheap, with one array."""
-  if not registry.is_cheap(config.id):
-    return False
-  pool_spec, _ = _pool_spec(config)
-  return _observation_keys(config, pool_spec) == 'obs'
-
-
-def make_compiled_pool(config: types.Config, seed: int, num_envs: int) -> Any:
-  """Returns a pool with Gymnasium's results, whose steps are synchronous."""
-  _, options = _pool_spec(config)
-  sizes = {'num_envs': num_envs, 'batch_size': num_envs}
-  pool = _make_pool(config, seed, 1, sizes, options, 'gymnasium')
-  with registry.quiet_spaces():
-    # Its first results would warn of bounds.
-    pool.observation_space  # noqa: B018
-  return pool
-
-
-def action_dtype(config: types.Config) -> np.dtype:
-  """Returns the dtype of the actions that a pool takes, often float64."""
-  pool_spec, _ = _pool_spec(config)
-  return np.dtype(pool_spec.action_array_spec['action'].dtype)
-
-
 def _make_pool(
   config: types.Config,
   seed: int,
   num_streams: int,
   sizes: dict[str, int],
   options: dict[str, Any],
-  kind: str = 'dm',
 ) -> Any:
   if registry.family(config.id) == 'vizdoom':
     # Games that start at once would each try to make it, and may fail.
@@ -96,7 +70,7 @@ def _make_pool(
   with registry.use_envpool() as envpool:
     return envpool.make(
       config.id,
-      env_type=kind,
+      env_type='dm',
       num_threads=num_threads,
       thread_affinity_offset=config.thread_affinity_offset,
       seed=seed % 2**31,
@@ -190,7 +164,8 @@ class EnvPoolStream(base.LocalStream):
     """Makes a pool and resets it; see `factory.make_stream`."""
     pool_spec, options = _pool_spec(config)
     spec = _stream_spec(config, pool_spec)
-    super().__init__(spec, action_dtype(config), num_envs, batch_size)
+    action_dtype = np.dtype(pool_spec.action_array_spec['action'].dtype)
+    super().__init__(spec, action_dtype, num_envs, batch_size)
     if rendered:
       registry.prepare_drawing(config.id)
       options = {**options, 'render_mode': 'rgb_array'}
@@ -198,12 +173,23 @@ class EnvPoolStream(base.LocalStream):
     self._pool = _make_pool(config, seed, num_streams, sizes, options)
     self._keys = list(self._pool._state_keys)
     self._observation_keys = nest.flatten(_observation_keys(config, pool_spec))
+    dtypes = [
+      np.dtype(pool_spec.state_array_spec[key].dtype)
+      for key in self._observation_keys
+    ]
     self._floats = [
       key
-      for key in self._observation_keys
-      if pool_spec.state_array_spec[key].dtype.kind == 'f'
+      for key, dtype in zip(self._observation_keys, dtypes, strict=True)
+      if dtype.kind == 'f'
     ]
-    self._specs = nest.flatten_with_paths(spec.observation)
+    # Index, path and dtype of the leaves that EnvPool gives in another dtype.
+    self._casts = [
+      (i, path, leaf.dtype)
+      for i, (path, leaf) in enumerate(
+        nest.flatten_with_paths(spec.observation)
+      )
+      if not spec.parts and leaf.dtype != dtypes[i]
+    ]
     self._is_mujoco = registry.is_mujoco(config.id)
     self.needs_choice = registry.family(config.id) != action_masks.LENIENT
     self.steps_per_second = registry.steps_per_second(
@@ -264,15 +250,14 @@ class EnvPoolStream(base.LocalStream):
     arrays = [state[key] for key in self._observation_keys]
     if self.spec.parts is not None:
       return nest.join(arrays)
-    leaves = []
-    for x, (path, spec) in zip(arrays, self._specs, strict=True):
-      if x.dtype != spec.dtype and spec.dtype.kind == 'i':
-        excess = step_checks.find_excess(x, spec.dtype, path)
+    for i, path, dtype in self._casts:
+      if dtype.kind == 'i':
+        excess = step_checks.find_excess(arrays[i], dtype, path)
         if excess is not None:
           row, text = excess
           raise self._failure(state['info:env_id'][row], text)
-      leaves.append(np.asarray(x, spec.dtype))
-    return nest.unflatten(self.spec.observation, leaves)
+      arrays[i] = arrays[i].astype(dtype)
+    return nest.unflatten(self.spec.observation, arrays)
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     """See `EnvStream.send`.

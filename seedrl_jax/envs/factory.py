@@ -39,7 +39,6 @@ _HEEDED = {
   'num_envs',
   'drop_observations',
   'action_mask',
-  'compiled',
   'tasks',
   'task_weights',
 }
@@ -177,19 +176,6 @@ def device_env(
     suites = importlib.import_module('seedrl_jax.device_envs.suites')
     env = suites.load(config)
   return env and env._replace(spec=action_masks.with_mask(config, env.spec))
-
-
-def compiled_env(config: types.Config) -> types.DeviceEnv:
-  """Returns EnvPool's environments for a program; see `can_compile`."""
-  return importlib.import_module('seedrl_jax.device_envs.envpool_envs').load(
-    config
-  )
-
-
-def can_compile(config: types.Config) -> bool:
-  """Returns whether `compiled_env` can make the environments."""
-  is_envpool = not (config.factory or ':' in config.id or task_names(config))
-  return is_envpool and envpool_stream.can_compile(config)
 
 
 @functools.lru_cache(8)

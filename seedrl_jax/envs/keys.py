@@ -61,15 +61,6 @@ KEYS: Table = {
     'begin together, and for fewer than 256 environments as cheap as '
     'CartPole, because two calls cost more than one.',
   ),
-  'env.compiled': Key(
-    'auto',
-    settings.one_of('auto', 'on', 'off'),
-    "Whether the acting program itself steps EnvPool's environments, for "
-    "whole unrolls, instead of a call from Python per step. 'auto' does so "
-    'for classic control and toy texts whose unrolls go to a queue on the '
-    'device, if inference runs on a CPU and the network has no convolutions. '
-    'Such a run stops only between unrolls.',
-  ),
   'env.num_threads': Key(
     0,
     # With more than the system allows, EnvPool ends the process.

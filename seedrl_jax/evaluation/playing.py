@@ -28,7 +28,6 @@ _PROGRESS_SECONDS = 1.0
 # Keys that runs of earlier releases lack.
 _SINCE_THEN = {
   'env.action_mask',
-  'env.compiled',
   'env.task_weights',
   'env.tasks',
   'network.categories',

@@ -89,7 +89,6 @@ class DeviceWorker:
   def compile(self) -> None:
     """Resets the environments and compiles the program."""
     version, params = self._parameters()
-    # Not compiled as a whole: EnvPool's environments read the key.
     self._carry = jax.device_put(self._program.init(self._env_key), self._core)
     lowered = self._jitted.lower(
       params, np.int32(version), self._key, self._carry

@@ -18,7 +18,7 @@ KEYS: Table = {
     one_of('embedded', 'reverb', 'device', 'auto'),
     "'reverb' is a server process, which the run starts and monitors. "
     "'embedded' is in the learner's process. 'device' is a queue on the "
-    'devices, for environments in JAX and those that `env.compiled` steps. '
+    'devices, for environments in JAX. '
     "'auto' is 'device' if possible; otherwise 'embedded' for a queue "
     "(sampler 'fifo') and for single transitions (`unroll_length` 1) that "
     'only this process inserts; otherwise Reverb, if available.',

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import ml_collections
 
-from seedrl_jax.envs import factory
 from seedrl_jax.run.layout import StreamShare
 
 
@@ -39,54 +38,6 @@ def stays_on_device(
   if replay.backend == 'device' and obstacle:
     raise ValueError(f'--config.replay.backend=device: {obstacle}; take auto.')
   return replay.backend in ('device', 'auto') and not obstacle
-
-
-def is_compiled(
-  config: ml_collections.ConfigDict,
-  shares: Sequence[StreamShare],
-  block_width: int,
-  overlap: int,
-  is_convolved: bool,
-) -> bool:
-  """Returns whether programs step EnvPool's environments, by `env.compiled`.
-
-  Args:
-    overlap: steps that consecutive unrolls share.
-    is_convolved: whether the network convolves an observation.
-
-  Raises ValueError if they must, but cannot.
-  """
-  env = config.env
-  obstacles = {
-    'steps are not cheap, or observations are not one array': (
-      not factory.can_compile(env)
-    ),
-    'inference must run on a CPU': any(
-      share.device.platform != 'cpu' for share in shares
-    ),
-    'on a CPU, convolutions are slow in such a program': is_convolved,
-    'unrolls must go to a queue on the device (--config.replay.backend=auto)': (
-      config.replay.sampler != 'fifo'
-      or config.replay.backend not in ('auto', 'device')
-      or bool(config.replay.address)
-      or overlap > 1
-    ),
-    'remote actors (--config.actors.max_envs) act otherwise': bool(
-      config.actors.max_envs
-    ),
-    f'a stream must have a multiple of {block_width} environments': any(
-      share.num_train % block_width for share in shares
-    ),
-    'env.batch_size and env.thread_affinity_offset have no effect': (
-      env.batch_size != 0 or env.thread_affinity_offset >= 0
-    ),
-  }
-  reasons = [reason for reason, holds in obstacles.items() if holds]
-  if env.compiled == 'on' and reasons:
-    raise ValueError(
-      f'--config.env.compiled=on: {reasons[0]}; take auto, or change that.'
-    )
-  return env.compiled != 'off' and not reasons
 
 
 def check_blocks(shares: Sequence[StreamShare], block_width: int) -> None:

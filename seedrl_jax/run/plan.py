@@ -18,7 +18,6 @@ from seedrl_jax.inference import specs
 from seedrl_jax.inference import unroll_program as unroll_program_lib
 from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.learner import topology, update
-from seedrl_jax.networks import observations, torsos
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import limits
@@ -30,8 +29,7 @@ class Plan:
 
   Attributes:
     config: of this process, see `layout.local_config`.
-    device_env: the local environments, if a program steps them.
-    is_compiled: whether they are EnvPool's; see `env.compiled`.
+    device_env: the local environments, if they are in JAX.
     on_device: whether their unrolls stay on the devices.
     cuts_blocks: whether a queue takes such unrolls, which share one step.
     lock_step: whether acting and learning take turns in one thread.
@@ -46,7 +44,6 @@ class Plan:
 
   config: ml_collections.ConfigDict
   device_env: types.DeviceEnv | None
-  is_compiled: bool
   on_device: bool
   cuts_blocks: bool
   placement: placement_lib.Placement
@@ -91,9 +88,7 @@ def make_plan(
   num_envs = min((x.num_train for x in shares if x.num_train), default=1)
   block_width = tables[0].writer_width(batch_width, num_envs, lock_step)
   limits.check_max_lag(local_config, shares, block_width)
-  device_env, is_compiled = _device_env(
-    local_config, env_spec, shares, agent, block_width
-  )
+  device_env = env_factory.device_env(local_config.env)
   cuts_blocks = local_config.replay.sampler == 'fifo' and agent.overlap == 1
   if device_env is not None and cuts_blocks:
     limits.check_blocks(shares, block_width)
@@ -102,7 +97,6 @@ def make_plan(
   return Plan(
     config=local_config,
     device_env=device_env,
-    is_compiled=is_compiled,
     on_device=limits.stays_on_device(
       local_config, device_env is not None, agent.overlap
     ),
@@ -120,25 +114,6 @@ def make_plan(
     demonstrations_per_block=demonstrations_per_block,
     block_width=block_width,
   )
-
-
-def _device_env(
-  config: ml_collections.ConfigDict,
-  env_spec: types.EnvSpec,
-  shares: Sequence[layout_lib.StreamShare],
-  agent: agents.Agent,
-  block_width: int,
-) -> tuple[types.DeviceEnv | None, bool]:
-  """Returns `Plan.device_env` and `Plan.is_compiled`."""
-  if (env := env_factory.device_env(config.env)) is not None:
-    return env, False
-  leaves = observations.read_leaves(config.network, env_spec)
-  is_convolved = any(torsos.is_convolution(leaf.torso) for leaf in leaves)
-  if limits.is_compiled(
-    config, shares, block_width, agent.overlap, is_convolved
-  ):
-    return env_factory.compiled_env(config.env), True
-  return None, False
 
 
 def _split_devices(
@@ -202,12 +177,8 @@ def unroll_program(
   plan: Plan, share: layout_lib.StreamShare
 ) -> unroll_program_lib.UnrollProgram:
   """Returns what acts in a share of the environments, which are in JAX."""
-  # A compiled pool, as the order of tasks, belongs to one program.
-  env: types.DeviceEnv | None
-  if plan.is_compiled:
-    env = env_factory.compiled_env(plan.config.env)
-  else:
-    env = env_factory.device_env(plan.config.env, task_numbers(plan, share))
+  # The order of tasks belongs to one program.
+  env = env_factory.device_env(plan.config.env, task_numbers(plan, share))
   assert env is not None
   return unroll_program_lib.UnrollProgram(
     plan.agent,

@@ -108,7 +108,6 @@ def test_tasks_in_jax(make, values, tmp_path):
   [
     ({'env__num_envs': 2}, 'num_envs=2 are too few for 3 tasks'),
     ({'num_eval_envs': 2}, 'num_eval_envs=2: give at least 3'),
-    ({'env__compiled': 'on'}, 'env.compiled=on: '),
   ],
 )
 def test_refuses(values, sentence, tmp_path):

@@ -19,8 +19,6 @@ def _config(module, **changes):
   config.num_eval_envs = 0
   config.env.num_envs, config.batch_size = 4, 12
   config.unroll_length = 4
-  # As on a target that is no CPU.
-  config.env.compiled = 'off'
   for key, value in changes.items():
     section, _, name = key.partition('__')
     config[section][name] = value
