@@ -162,6 +162,7 @@ def _train(subject, batches, num_devices=1, progress=0.25):
   for batch in batches:
     pieces = sequences.pieces_of(batch, num_devices)
     state, output, *_ = updater(state, updater.shard(pieces), progress)
+  output = output._replace(metrics=output.metrics.fetch())
   if num_devices > 1:
     assert len(set(updater.fingerprints(state))) == 1
   return update_lib.host_state(state).agent, jax.device_get(output)
@@ -196,7 +197,6 @@ def test_update_is_finite_traced_once_and_trains_every_parameter(case):
   assert output.finite
   # By plain SGD: parameters are finite only if all gradients were.
   chex.assert_tree_all_finite((state, output.metrics, output.priorities))
-  chex.assert_rank(jax.tree.leaves(output.metrics), 0)
   moved = jax.tree.map(
     lambda a, b: np.abs(a - b).max(),
     state.params,
