@@ -36,8 +36,8 @@ class UpdateOutput(NamedTuple):
   """What an update returns besides the next state.
 
   Attributes:
-    metrics: scalars, the same on all devices. Names without a group go to
-      `losses/`.
+    metrics: scalars, the same on all devices, which are read as float32. Names
+      without a group go to `losses/`.
     finite: bool, the same on all devices; if False, the learner keeps the
       previous state and stops.
     priorities: float32 `[B]`, of the device's unrolls; None: not prioritised.

@@ -62,9 +62,7 @@ def batch(
   """
 
   envs = _Batch(spec, reset, step, reset_share)
-  return types.DeviceEnv(
-    spec, jax.jit(envs.init, static_argnums=1), envs.step_all
-  )
+  return types.DeviceEnv(spec, envs.init, envs.step_all)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,7 +28,8 @@ class DeviceEnvStream(base.LocalStream):
     self.needs_choice = suite != action_masks.LENIENT
     self._observation: types.Nest = None  # the last one
     self._step = jax.jit(env.step, donate_argnums=0)
-    self._state, output = env.init(jax.random.PRNGKey(seed), num_envs)
+    init = jax.jit(env.init, static_argnums=1)
+    self._state, output = init(jax.random.PRNGKey(seed), num_envs)
     self._output: types.EnvOutput | None = output
 
   def recv(self) -> types.EnvOutput:

@@ -25,7 +25,6 @@ from seedrl_jax.envs import (
   base,
   registry,
   specs,
-  step_checks,
 )
 from seedrl_jax.runtime import nest
 
@@ -182,14 +181,15 @@ class EnvPoolStream(base.LocalStream):
       for key, dtype in zip(self._observation_keys, dtypes, strict=True)
       if dtype.kind == 'f'
     ]
-    # Index, path and dtype of the leaves that EnvPool gives in another dtype.
-    self._casts = [
-      (i, path, leaf.dtype)
-      for i, (path, leaf) in enumerate(
-        nest.flatten_with_paths(spec.observation)
-      )
-      if not spec.parts and leaf.dtype != dtypes[i]
-    ]
+    # Index and dtype of the leaves that EnvPool gives in another dtype.
+    self._casts = []
+    if spec.parts is None:
+      leaves = nest.flatten(spec.observation)
+      self._casts = [
+        (i, leaf.dtype)
+        for i, (leaf, dtype) in enumerate(zip(leaves, dtypes, strict=True))
+        if leaf.dtype != dtype
+      ]
     self._is_mujoco = registry.is_mujoco(config.id)
     self.needs_choice = registry.family(config.id) != action_masks.LENIENT
     self.steps_per_second = registry.steps_per_second(
@@ -242,20 +242,11 @@ class EnvPoolStream(base.LocalStream):
     )
 
   def _observation(self, state: dict[str, np.ndarray]) -> types.Nest:
-    """Returns the observation as the spec says.
-
-    Raises:
-      EnvironmentFailed: if it cannot hold an integer.
-    """
+    """Returns the observation as the spec says."""
     arrays = [state[key] for key in self._observation_keys]
     if self.spec.parts is not None:
       return nest.join(arrays)
-    for i, path, dtype in self._casts:
-      if dtype.kind == 'i':
-        excess = step_checks.find_excess(arrays[i], dtype, path)
-        if excess is not None:
-          row, text = excess
-          raise self._failure(state['info:env_id'][row], text)
+    for i, dtype in self._casts:
       arrays[i] = arrays[i].astype(dtype)
     return nest.unflatten(self.spec.observation, arrays)
 

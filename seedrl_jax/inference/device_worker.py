@@ -89,7 +89,7 @@ class DeviceWorker:
   def compile(self) -> None:
     """Resets the environments and compiles the program."""
     version, params = self._parameters()
-    self._carry = jax.device_put(self._program.init(self._env_key), self._core)
+    self._carry = jax.jit(self._program.init)(self._env_key)
     lowered = self._jitted.lower(
       params, np.int32(version), self._key, self._carry
     )

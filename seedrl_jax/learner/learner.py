@@ -168,10 +168,12 @@ class Learner:
     * Metrics of `Agent.measure`: of an update since the last call; missing if
       there was no measurement, see `Inspector`.
     """
-    recent = [metrics.fetch() for metrics in list(self._metrics)]
-    values = recent[-1] if recent else {}
+    recent = list(self._metrics)
+    values = recent[-1].fetch() if recent else {}
     if _CLIPPED in values:
-      values[_CLIPPED] = float(np.mean([x[_CLIPPED] for x in recent]))
+      column = recent[-1].names.index(_CLIPPED)
+      rows = jax.device_get(update_lib.first_shard([x.values for x in recent]))
+      values[_CLIPPED] = float(np.mean([row[column] for row in rows]))
     if self._inspector is not None:
       values |= self._inspector.take()
     return values

@@ -71,7 +71,7 @@ class Metrics:
 
   Attributes:
     values: float32 `[M]`, the same on all devices.
-    names: of the values.
+    names: one per value.
   """
 
   values: jax.Array
@@ -79,10 +79,14 @@ class Metrics:
 
   @classmethod
   def pack(cls, metrics: Mapping[str, jax.Array]) -> 'Metrics':
-    """Makes them of scalars, sorted by name."""
+    """Packs scalars, sorted by name; raises ValueError for other shapes."""
     names = tuple(sorted(metrics))
-    values = [jnp.reshape(metrics[name], ()) for name in names]
-    return cls(jnp.array(values, jnp.float32), names)
+    for name in names:
+      if shape := jnp.shape(metrics[name]):
+        raise ValueError(
+          f'The metric {name} has the shape {shape}; return a scalar.'
+        )
+    return cls(jnp.array([metrics[x] for x in names], jnp.float32), names)
 
   def fetch(self) -> dict[str, float]:
     """Returns the metrics on the host."""

@@ -314,6 +314,7 @@ class _Opener:
       env_spec=plan.env_spec,
       placement=plan.placement,
       lock_step=plan.lock_step,
+      steps_envs=plan.device_env is not None,
       topology=plan.topology,
       agent=plan.agent,
       updater=plan.updater,

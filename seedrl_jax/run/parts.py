@@ -21,11 +21,15 @@ Worker = worker_lib.InferenceWorker | device_worker.DeviceWorker
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-  """The parts of a run, connected but not started."""
+  """The parts of a run, connected but not started.
+
+  `steps_envs`: whether inference steps the environments, which are in JAX.
+  """
 
   env_spec: types.EnvSpec
   placement: placement_lib.Placement
   lock_step: bool
+  steps_envs: bool
   topology: topology.Topology
   agent: agents.Agent
   updater: update.Updater

@@ -223,6 +223,7 @@ class RunReporter:
       len(self._parts.workers) * counters.placement.count,
       counters.before.returns,
       counters.before.eval_returns,
+      report.DeviceWaits if self._parts.steps_envs else report.Waits,
     )
     self.waits: report.Waits | None = None
     self.row: report.Row = {}

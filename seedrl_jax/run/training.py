@@ -25,8 +25,9 @@ from seedrl_jax.runtime import process, progress, report, startup, threads
 # Seconds for threads to end: in all, and before the user is informed.
 JOIN_SECONDS = 600.0
 _QUIET_JOIN_SECONDS = 10.0
-# Looks in a row at a learner without a batch before the run ends.
-_STARVED_LOOKS = 3
+# Seconds of a learner without a batch before the run ends: one may be on its
+# way from a store, which takes longer from a server.
+_STARVED_SECONDS, _STARVED_SECONDS_SERVER = 0.05, 0.3
 # Updates before a trace, which then shows the steady state.
 _WARM_UP = 20
 # Waits for a batch; returns None if this host wants to stop.
@@ -65,7 +66,7 @@ class Training:
     self._best = best
     self._is_save_due = False
     self._seen_updates = 0
-    self._starved_looks = 0
+    self._starved_since: float | None = None
     self._is_tracing = False
     offset = config.topology.inference_affinity_offset
     self._cores = [
@@ -157,9 +158,7 @@ class Training:
 
   def _pause(self) -> float:
     """Returns the seconds until the next look at the threads."""
-    # A batch of this process's store is not long on its way.
-    is_short = self._counters.is_finished() and not self._parts.store.address
-    seconds = 0.01 if is_short else 0.1
+    seconds = 0.01 if self._counters.is_finished() else 0.1
     return min(seconds, self._config.log.every_seconds)
 
   def _must_end_acting(self) -> bool:
@@ -178,9 +177,14 @@ class Training:
       and self._parts.prefetcher.is_starved
       and not self._has_batch()
     )
-    # A batch may be on its way from the store.
-    self._starved_looks = self._starved_looks + 1 if is_starved else 0
-    return self._starved_looks >= _STARVED_LOOKS
+    if not is_starved:
+      self._starved_since = None
+      return False
+    now = time.perf_counter()
+    self._starved_since = self._starved_since or now
+    has_server = self._parts.store.address is not None
+    patience = _STARVED_SECONDS_SERVER if has_server else _STARVED_SECONDS
+    return now - self._starved_since >= patience
 
   def _acts(self) -> bool:
     """Whether an inference thread may bring steps.

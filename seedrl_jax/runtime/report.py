@@ -151,18 +151,13 @@ class Waits:
     """Returns what sets the pace, a key of `_SENTENCES`, and the share waited.
 
     Of two sides, the one that waits less is the slower. If inference and the
-    learner both wait long, the store is slow, or so small that they take turns;
-    but unrolls that stay on the devices do not need a larger one.
+    learner both wait long, the store is slow, or so small that they take turns.
     """
     room, data = self.inference_for_learner, self.learner_for_data
-    # Otherwise inference steps the environments itself.
-    has_env_threads = self.inference_for_envs or self.envs_for_actions
-    if has_env_threads and min(room, data) > _BOTH_BLOCKED:
+    if min(room, data) > _BOTH_BLOCKED:
       return 'store', min(room, data)
     if room > max(data, _BLOCKED):
       return 'learner', room
-    if not has_env_threads:
-      return 'acting', data
     if self.inference_for_envs > self.envs_for_actions:
       return 'envs', self.inference_for_envs
     return 'inference', self.envs_for_actions
@@ -178,6 +173,18 @@ class Waits:
     """Returns the bottleneck and its share."""
     name, share = self._bottleneck()
     return f'{name} ({share:.0%})'
+
+
+class DeviceWaits(Waits):
+  """Those of inference that steps the environments itself.
+
+  Unrolls begin when the learner is about to need them, so that both may wait
+  long with a store of any size.
+  """
+
+  def _bottleneck(self) -> tuple[str, float]:
+    room, data = self.inference_for_learner, self.learner_for_data
+    return ('learner', room) if room > data else ('acting', data)
 
 
 class EpisodeWindow:
@@ -218,7 +225,9 @@ class Reporter:
     num_workers: int,
     returns: Iterable[float] = (),
     eval_returns: Iterable[float] = (),
+    waits: type[Waits] = Waits,
   ):
+    self._waits_type = waits
     self.training = EpisodeWindow(returns)
     self.evaluation = EpisodeWindow(eval_returns, EVAL_WINDOW)
     self.start = self._last = start
@@ -301,7 +310,7 @@ class Reporter:
       # A wait counts when it ends, so a share could exceed 1.
       return min(1.0, (getattr(now, name) - getattr(last, name)) / total)
 
-    return Waits(
+    return self._waits_type(
       envs_for_actions=share('idle_env_seconds', envs),
       inference_for_envs=share('environment_wait', threads),
       inference_for_learner=share('store_wait', threads),

@@ -108,10 +108,11 @@ class AsynchronousStep(update.GradientStep):
     grads, metrics, priorities = self.flat.trainer.gradient(state, batch, key)
     leaves = [jnp.ravel(x) for x in jax.tree.leaves(grads)]
     metrics |= {'learning_rate': self.flat.trainer.learning_rate(progress)}
-    finite = jnp.isfinite(jnp.stack(list(metrics.values()))).all()
+    packed = update.Metrics.pack(metrics)
+    finite = jnp.isfinite(packed.values).all()
     if priorities is not None:
       priorities = priorities[None]
-    output = update.Output(update.Metrics.pack(metrics), finite, priorities)
+    output = update.Output(packed, finite, priorities)
     return jnp.concatenate(leaves), output, next_key[None]
 
   def __call__(

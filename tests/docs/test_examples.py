@@ -27,6 +27,9 @@ def _short(*arguments):
   config = _whole_config(*arguments)
   config.total_env_frames = min(config.total_env_frames, 4_000)
   config.log.every_seconds = 0.05
+  if config.num_eval_envs:
+    # Enough for 20 episodes, which a best checkpoint needs.
+    config.num_eval_envs = 40
   return config
 
 

@@ -211,7 +211,7 @@ def test_sent_actions_are_copied():
         action[:] = 2
     return {i: s[:5] for i, s in seen.items()}
 
-  # Environments alternate, so equal actions give equal steps.
+  # The two halves alternate, so equal actions give equal steps.
   assert play(scribble=True) == play(scribble=False)
 
 
@@ -297,13 +297,6 @@ def test_unusable_environments_are_refused(
     ('CartPole-v1', 'obs', (1, 3), np.inf, 'an observation that is not finite'),
     ('CartPole-v1', 'reward', 1, np.nan, 'a reward of nan, which is not a num'),
     ('CartPole-v1', 'reward', 1, -2e30, r'a reward of -2e\+30, which is not a'),
-    (
-      'MiniGrid-Empty-5x5-v0',
-      'obs:direction',
-      1,
-      np.int64(2**40),
-      "an observation for the key 'direction' with 1099511627776, which is",
-    ),
   ],
 )
 def test_invalid_values_name_the_environment(
@@ -316,7 +309,7 @@ def test_invalid_values_name_the_environment(
   def spoil() -> list[np.ndarray]:
     state = receive()
     index = stream._keys.index(key)
-    state[index] = state[index].astype(np.result_type(state[index], value))
+    state[index] = state[index].copy()
     state[index][place] = value
     return state
 

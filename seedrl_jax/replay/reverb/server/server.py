@@ -183,7 +183,7 @@ class ReverbServer(contextlib.AbstractContextManager):
     self.port = answer['port']
     logging.warning(
       'Reverb listens on port %d of every network interface, without '
-      'authentication, and cannot be restricted; unless this network is '
+      'authentication, and has no setting for this; unless this network is '
       'trusted, keep others out: sudo iptables -I INPUT -p tcp --dport %d '
       '! -i lo -j DROP',
       self.port,
