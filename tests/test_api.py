@@ -166,7 +166,7 @@ print('out:', seedrl_jax.load_policy('b', env=Count).spec.observation.shape)
   )
   lines = re.findall('^out: (.*)$', out, re.M)
   assert lines == ['5.0', '7.0', '5.0', '[3. 3.] ()', '(2,)'], out
-  # Another process cannot have it, and says where to go on.
+  # Another process cannot have it, and the message names Python.
   for program in 'train', 'evaluate':
     refusal = runs.refusal(program, f'--workdir={tmp_path}/a')
     assert 'env.factory=python:Count was given from Python' in refusal

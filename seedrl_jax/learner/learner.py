@@ -15,6 +15,7 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.learner import inspection
+from seedrl_jax.learner import output as output_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.learner import update as update_lib
 
@@ -45,7 +46,7 @@ class _Pending:
 
   number: int
   item: prefetch_lib.Prefetched
-  output: update_lib.Output
+  output: output_lib.Output
   params: base.Params
 
 
@@ -104,7 +105,7 @@ class Learner:
     self._state = updater.replicate(state)
     self._pending: collections.deque[_Pending] = collections.deque()
     # Of the last updates; on the device until metrics().
-    self._metrics: collections.deque[update_lib.Metrics] = collections.deque(
+    self._metrics: collections.deque[output_lib.Metrics] = collections.deque(
       maxlen=_CLIPPED_UPDATES
     )
     self._inspector: inspection.Inspector | None = None

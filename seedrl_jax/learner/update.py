@@ -3,9 +3,8 @@
 Devices may be of several hosts: each places and reads only what is on its own.
 """
 
-import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.learner import fingerprints
+from seedrl_jax.learner import output as output_lib
 
 # For a single call on the CPU: compiles in a third of the time.
 _RUN_ONCE = {'xla_backend_optimization_level': 1}
@@ -60,52 +60,6 @@ class Program(NamedTuple):
   calls: int = 1
 
 
-@functools.partial(
-  jax.tree_util.register_dataclass,
-  data_fields=['values'],
-  meta_fields=['names'],
-)
-@dataclasses.dataclass(frozen=True)
-class Metrics:
-  """Metrics as one array, because every result of a program takes time.
-
-  Attributes:
-    values: float32 `[M]`, the same on all devices.
-    names: one per value.
-  """
-
-  values: jax.Array
-  names: tuple[str, ...]
-
-  @classmethod
-  def pack(cls, metrics: Mapping[str, jax.Array]) -> 'Metrics':
-    """Packs scalars, sorted by name; raises ValueError for other shapes."""
-    names = tuple(sorted(metrics))
-    for name in names:
-      if shape := jnp.shape(metrics[name]):
-        raise ValueError(
-          f'The metric {name} has the shape {shape}; return a scalar.'
-        )
-    return cls(jnp.array([metrics[x] for x in names], jnp.float32), names)
-
-  def fetch(self) -> dict[str, float]:
-    """Returns the metrics on the host."""
-    values = jax.device_get(self.values.addressable_data(0))
-    return dict(zip(self.names, values.tolist(), strict=True))
-
-
-class Output(NamedTuple):
-  """An `agents.base.UpdateOutput`, packed; its priorities lead with `[D]`."""
-
-  metrics: Metrics
-  finite: jax.Array
-  priorities: jax.Array | None
-
-  @classmethod
-  def pack(cls, output: base.UpdateOutput) -> 'Output':
-    return cls(Metrics.pack(output.metrics), output.finite, output.priorities)
-
-
 class UpdateResult(NamedTuple):
   """What an update returns.
 
@@ -116,7 +70,7 @@ class UpdateResult(NamedTuple):
   """
 
   state: LearnerState
-  output: Output
+  output: output_lib.Output
   params: base.Params
   num_steps: int
 
@@ -326,7 +280,7 @@ def _on_all(
   """Returns the update, or its pieces, on all training devices."""
   pmap = functools.partial(jax.pmap, axis_name=base.AXIS, devices=devices)
   # Outputs that are equal on all devices have no device axis.
-  out_axes = (0, Output._make((None, None, 0)), None)
+  out_axes = (0, output_lib.Output._make((None, None, 0)), None)
 
   if not isinstance(agent.update, base.UpdateInPieces):
     return pmap(
@@ -356,7 +310,7 @@ def _on_all(
 
 def update(
   agent: base.Agent, state: LearnerState, batch: types.Batch, progress: Any
-) -> tuple[LearnerState, Output, base.Params]:
+) -> tuple[LearnerState, output_lib.Output, base.Params]:
   """Returns the next state, the output and acting parameters.
 
   Runs on each training device, under the axis `base.AXIS`, unless the agent's
@@ -383,7 +337,7 @@ def _end(
   state: LearnerState,
   agent_state: base.State,
   output: base.UpdateOutput,
-) -> tuple[LearnerState, Output, base.Params]:
+) -> tuple[LearnerState, output_lib.Output, base.Params]:
   """Returns the next state, if finite; the output; and acting parameters."""
   key, _ = jax.random.split(state.key)
   new_state = LearnerState(
@@ -396,7 +350,7 @@ def _end(
   # The next update donates the state's buffers, and XLA may let equal outputs
   # share one.
   params = jax.tree.map(jnp.copy, agent.acting_params(new_state.agent))
-  return new_state, Output.pack(output), params
+  return new_state, output_lib.pack(output), params
 
 
 def first_shard(tree: types.Nest) -> types.Nest:

@@ -177,7 +177,7 @@ def unroll_program(
   plan: Plan, share: layout_lib.StreamShare
 ) -> unroll_program_lib.UnrollProgram:
   """Returns what acts in a share of the environments, which are in JAX."""
-  # The order of tasks belongs to one program.
+  # Not `plan.device_env`, as the order of tasks is that of the share.
   env = env_factory.device_env(plan.config.env, task_numbers(plan, share))
   assert env is not None
   return unroll_program_lib.UnrollProgram(

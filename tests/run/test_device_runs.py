@@ -93,6 +93,7 @@ def test_unrolls_never_visit_the_host(
       run.train()
     return
   assert isinstance(run.system.parts.store, device.DeviceStore)
+  assert run.system.parts.steps_envs
   summary = run.train()
   assert summary['status'] == 'finished'
   assert summary['updates'] >= 2000 // (12 * _LENGTH) - 4
