@@ -48,6 +48,12 @@ def _stack() -> ml_collections.ConfigDict:
   return config
 
 
+def _dyna_q() -> ml_collections.ConfigDict:
+  config = dyna_q_cartpole.get_config()
+  config.lookahead, config.loss.n_steps = 0, 1
+  return config
+
+
 # Queues, and replays with overlapping unrolls, bursts of single steps, or
 # several continuous numbers.
 _MAKES = {
@@ -58,7 +64,7 @@ _MAKES = {
   'pqn': pqn_cartpole.get_config,
   'r2d2': r2d2_recall.get_config,
   'dqn': dqn_cartpole.get_config,
-  'dyna_q': dyna_q_cartpole.get_config,
+  'dyna_q': _dyna_q,
   'sac': sac_pendulum.get_config,
 }
 
