@@ -1,10 +1,13 @@
 """Writes the tables of the pages, and README.md's figures of speed.
 
-Run it after `seedrl report --results=docs/results.csv` and `write_search.py`.
-Their tables stand between <!--results--> and <!--/results-->. Between
-<!--measured NAME--> and <!--/measured--> stands what measured/NAME.txt has,
-the output of `seedrl benchmark …`, or the tables of study.csv and
-vtrace_curves.csv.
+Run it after `seedrl report --results=docs/results.csv` and `write_search.py`,
+whose tables are between <!--results--> and <!--/results-->. Between
+<!--measured NAME--> and <!--/measured--> is one of
+
+* the last table of measured/NAME.txt, the output of `seedrl benchmark …`;
+* measured/NAME.csv, summed up if it is the scores.csv of `seedrl report`;
+* `study`, from study.csv; `updates`, from measured/compile_*.txt, the outputs
+  of `seedrl compile`; `speed`, from measured/peers_*.txt.
 """
 
 import csv
@@ -12,12 +15,12 @@ import itertools
 import operator
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from seedrl_jax.lab import tables
-from seedrl_jax.lab.studies import concurrent, records
+from seedrl_jax.lab.studies import concurrent, records, results
 from seedrl_jax.runtime import progress
 
 _DOCS = pathlib.Path(__file__).parent
@@ -37,8 +40,7 @@ _AGENTS = {
   'gorila': ('GORILA', 'asynchronous.md'),
   'hogwild': ('Hogwild! DQN', 'asynchronous.md'),
 }
-# The columns of vtrace_curves.csv that name a run.
-_CURVES_RUN = ('game', 'seed', 'machine', 'remarks')
+_NUMBER = re.compile(r'-?\d+(\.\d+)?')
 _MARKED = re.compile(r'(<!--results-->\n).*(<!--/results-->)', re.S)
 _MEASURED = re.compile(
   r'(<!--measured (\w+)-->).*?(\n *<!--/measured-->)', re.S
@@ -49,16 +51,16 @@ def pages() -> Iterator[tuple[pathlib.Path, str]]:
   """Yields the pages and what they should be."""
   rows = records.read(_DOCS / 'results.csv')
   rows.sort(key=lambda row: list(_AGENTS).index(row.agent))
-  results = {
+  texts = {
     _DOCS / 'results.md': _agent_tables(rows),
     _DOCS.parent / 'README.md': tables.lines(_readme_rows(rows)),
     _DOCS / 'agents' / 'vtrace.md': tables.lines(_search_rows()),
   }
   for path in (_DOCS.parent / 'README.md', *sorted(_DOCS.rglob('*.md'))):
     page = path.read_text()
-    if path in results:
+    if path in texts:
       # Without blanks, README.md has fewer words.
-      text = '\n'.join(['', *results[path], '']).replace(' --- ', '---')
+      text = '\n'.join(['', *texts[path], '']).replace(' --- ', '---')
       page = _MARKED.sub(rf'\g<1>{text}\n\2', page)
     yield path, _MEASURED.sub(_measured, page)
 
@@ -66,9 +68,61 @@ def pages() -> Iterator[tuple[pathlib.Path, str]]:
 def _measured(marked: re.Match[str]) -> str:
   """Returns a marked part anew, from the output that it names."""
   start, name, end = marked.groups()
-  makes = {'speed': _speed, 'study': _study, 'curves': _curves}
-  text = makes[name]() if name in makes else _last_table(name)
+  makes = {'speed': _speed, 'study': _study, 'updates': _updates}
+  table = _DOCS / 'measured' / f'{name}.csv'
+  if name in makes:
+    text = makes[name]()
+  elif table.exists():
+    text = '\n'.join(['', *_csv_table(table), ''])
+  else:
+    text = _last_table(name)
   return f'{start}\n{text}{end}'
+
+
+def _csv_table(path: pathlib.Path) -> Iterator[str]:
+  """Yields the lines of a CSV file's table; it sums up a report's scores."""
+  with path.open() as file:
+    rows = list(csv.DictReader(file))
+  if 'scaled_score' in rows[0]:
+    return tables.lines(_score_rows(rows))
+  return tables.lines(
+    {key: _text(x) if _NUMBER.fullmatch(x) else x for key, x in row.items()}
+    for row in rows
+  )
+
+
+def _score_rows(rows: Sequence[Mapping[str, str]]) -> Iterator[tables.Row]:
+  """Yields a row for each task and algorithm of a report's scores.csv."""
+  groups: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+  for row in rows:
+    groups.setdefault((row['task'], row['algorithm']), []).append(row)
+  agents = [(task, name.partition(',')[0]) for task, name in groups]
+  for task, algorithm in sorted(groups, key=_natural):
+    runs = groups[task, algorithm]
+    agent = algorithm.partition(',')[0]
+    # The agent alone, if that says which algorithm it is.
+    is_clear = agents.count((task, agent)) == 1
+    frames, seconds = (
+      [float(row[name]) for row in runs]
+      for name in (results.FRAMES, results.SECONDS)
+    )
+    largest = max(abs(float(row['score'])) for row in runs)
+    digits = 0 if largest >= 100 else 1 if largest >= 10 else 2
+    yield {
+      'task': f'`{task}`',
+      'algorithm': agent if is_clear else algorithm,
+      'frames': progress.format_count(float(np.median(frames))),
+      'return of each seed': ' / '.join(
+        _text(f'{float(row["score"]):.{digits}f}') for row in runs
+      ),
+      'time': tables.duration(min(seconds), max(seconds)),
+    }
+
+
+def _natural(names: Sequence[str]) -> list[str | int]:
+  """Returns a sorting key by which 2 comes before 16."""
+  parts = re.split(r'(\d+)', '\n'.join(names))
+  return [int(x) if x.isdecimal() else x for x in parts]
 
 
 def _output(name: str) -> str:
@@ -94,15 +148,15 @@ def _study() -> str:
   return '\n'.join(['', *concurrent.report(concurrent.medians(runs)), ''])
 
 
-def _curves() -> str:
-  """Returns the table of V-trace's training returns on Atari."""
-  with (_DOCS / 'vtrace_curves.csv').open() as file:
-    rows = list(csv.DictReader(file))
-  cells = [
-    {key: x if key in _CURVES_RUN else x and _text(x) for key, x in row.items()}
-    for row in rows
-  ]
-  return '\n'.join(['', *tables.lines(cells), ''])
+def _updates() -> str:
+  """Returns each configuration's update in the outputs of `seedrl compile`."""
+  lines: list[str] = []
+  for path in sorted((_DOCS / 'measured').glob('compile_*.txt')):
+    header, rule, update, *_ = re.findall(r'^\|.*', path.read_text(), re.M)
+    name = path.stem.removeprefix('compile_')
+    lines = lines or [header, rule]
+    lines.append(update.replace('| update', f'| `{name}`'))
+  return '\n'.join(['', *lines, ''])
 
 
 def _speed() -> str:
@@ -263,5 +317,6 @@ def _time(rows: Sequence[records.Record]) -> str:
 
 
 if __name__ == '__main__':
-  for file, content in pages():
+  # Renders all pages before it writes one, so a missing file changes none.
+  for file, content in list(pages()):
     file.write_text(content)

@@ -47,4 +47,4 @@ def duration(low: float, high: float | None = None) -> str:
   unit, name = time_unit(low)
   ends = [x / unit for x in dict.fromkeys((low, high)) if x is not None]
   texts = [f'{x:.{int(x < 10)}f}'.removesuffix('.0') for x in ends]
-  return f'{"–".join(texts)} {name}'
+  return f'{"–".join(dict.fromkeys(texts))} {name}'
