@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rliable import library, metrics
 
 from seedrl_jax.lab.studies import statistics
 
@@ -68,7 +69,6 @@ def _matrix() -> np.ndarray:
 
 @pytest.mark.parametrize('name', _NAMES)
 def test_statistics_agree_with_rliable(matrix, name):
-  metrics = pytest.importorskip('rliable.metrics')
   np.testing.assert_allclose(
     getattr(statistics, name)(list(matrix.T)),
     getattr(metrics, f'aggregate_{name}')(matrix),
@@ -77,7 +77,6 @@ def test_statistics_agree_with_rliable(matrix, name):
 
 
 def test_profiles_agree_with_rliable(matrix):
-  library = pytest.importorskip('rliable.library')
   thresholds = np.linspace(0, 4, 21)
   ours = statistics.profile(list(matrix.T), thresholds)
   theirs = library.score_distributions(matrix, thresholds)
@@ -86,8 +85,6 @@ def test_profiles_agree_with_rliable(matrix):
 
 @pytest.mark.parametrize('name', _NAMES)
 def test_intervals_agree_with_rliable(matrix, name):
-  library = pytest.importorskip('rliable.library')
-  metrics = pytest.importorskip('rliable.metrics')
   statistic = getattr(statistics, name)
   reps, runs = 400, len(matrix)
   # rliable draws from NumPy's global generator.
