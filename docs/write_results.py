@@ -80,7 +80,7 @@ def _measured(marked: re.Match[str]) -> str:
 
 
 def _csv_table(path: pathlib.Path) -> Iterator[str]:
-  """Yields the lines of a CSV file's table; it sums up a report's scores."""
+  """Returns the lines of a CSV file's table; of scores in short."""
   with path.open() as file:
     rows = list(csv.DictReader(file))
   if 'scaled_score' in rows[0]:

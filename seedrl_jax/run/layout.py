@@ -1,4 +1,4 @@
-"""Checks a configuration, and works out what a run consists of.
+"""Checks a configuration, and works out a run's components.
 
 Opens nothing. Each agent checks its own keys together with
 the environment.

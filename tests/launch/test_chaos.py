@@ -130,7 +130,7 @@ class Chaos:
   def finish(self) -> list[str]:
     """Waits for the training's end; returns the actors' last lines.
 
-    Actors without a learner at that moment are told to end.
+    Actors without a learner at that moment are asked to end.
     """
     code = self.learner.end()
     assert code == 0, self.learner.text

@@ -186,7 +186,7 @@ next=$(ls bin/sleep-* | head -n 1)
     return [line[3:] for line in lines]
 
   def changes(self) -> list[str]:
-    """What gcloud was told to make or delete, and where it copied to."""
+    """What gcloud had to make or delete, and where it copied to."""
     lines = map(json.loads, self.log.read_text().splitlines())
     words = [' '.join(line[2:4]) for line in lines]
     return [w for w in words if w.endswith(('create', 'delete', 'scp'))]

@@ -193,7 +193,7 @@ def test_failure_is_told_and_the_last_good_checkpoint_stays(
   assert code == 1
   assert all(word in err for word in words)
   assert err.splitlines()[-1].startswith(last)
-  # What the user may have caused is told without a traceback.
+  # An error that the user may have caused has no traceback.
   assert (len(err.splitlines()) == 1) == (failure == 'nan')
   assert runs.summary(tmp_path)['status'].startswith('failed: ')
   assert runs.steps(tmp_path)
