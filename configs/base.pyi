@@ -116,7 +116,6 @@ class _Asynchronous(ml_collections.ConfigDict):
   max_staleness: int
   outlier_deviations: float
   shards: int
-  snapshot_seconds: float
   patience: float
 
 class _Checkpoint(ml_collections.ConfigDict):

@@ -58,12 +58,6 @@ KEYS: Table = {
     integer(1, 1024),
     'Processes of the parameter server, each with a slice of the parameters.',
   ),
-  'asynchronous.snapshot_seconds': Key(
-    10.0,
-    number(0.01, 10**9),
-    'Seconds between two saves of a shard. A restarted shard begins with the '
-    'last one.',
-  ),
   'asynchronous.patience': Key(
     60.0,
     number(1, 10**9),

@@ -44,37 +44,3 @@ class Memory:
       np.ndarray(shape, dtype, memory, int(start))
       for (dtype, shape), start in zip(layout, starts, strict=False)
     ]
-
-
-class Snapshot:
-  """Saved arrays in memory that outlives the process that saves them.
-
-  Attributes:
-    fd: file descriptor, to hand to child processes.
-  """
-
-  def __init__(
-    self,
-    layout: Sequence[tuple[Any, tuple[int, ...]]],
-    fd: int | None = None,
-  ):
-    """Makes the memory or opens that of `fd`; see `Memory`."""
-    # A process that dies while it writes one slot leaves the other.
-    slots = [(dtype, (2, *shape)) for dtype, shape in layout]
-    self._memory = Memory([('i8', (3,)), *slots], fd)
-    # The newest slot, and the versions of both.
-    self._numbers, *self._slots = self._memory.arrays
-    self.fd = self._memory.fd
-
-  def save(self, arrays: Sequence[np.ndarray], version: int) -> None:
-    slot = 1 - self._numbers[0]
-    for slots, array in zip(self._slots, arrays, strict=True):
-      slots[slot] = array
-    self._numbers[1 + slot] = version
-    self._numbers[0] = slot
-
-  def load(self) -> tuple[list[np.ndarray], int]:
-    """Returns copies of the arrays, and their version."""
-    slot = self._numbers[0]
-    arrays = [np.array(slots[slot]) for slots in self._slots]
-    return arrays, int(self._numbers[1 + slot])

@@ -39,7 +39,7 @@ class ServerParameters:
     check: Callable[[], None],
     start: Callable[[int, Mapping[str, Any], Sequence[int]], None],
   ):
-    """Makes the shards' sockets and snapshots, or opens those of `fds`.
+    """Makes the shards' sockets and memory, or opens those of `fds`.
 
     Args:
       trainer, board, fds: see `shared.SharedMemory`.
@@ -54,34 +54,40 @@ class ServerParameters:
       _Connection(index, part.size, trainer, fds, check)
       for index, part in enumerate(parts)
     ]
-    for shard in self._shards:
-      shard.reply['version'] = board.version()
-    self.fds = {k: v for shard in self._shards for k, v in shard.fds.items()}
+    self.fds = {
+      f'{name}-{index}': fd
+      for index, shard in enumerate(self._shards)
+      for name, fd in shard.fds.items()
+    }
     self._is_read = True
 
   def fill(self, vectors: flat.Vectors) -> None:
     """Starts the shards with `vectors`."""
+    trainer = self._trainer
     arrays = [vectors.params, vectors.target, *vectors.optimizer]
     for index, shard in enumerate(self._shards):
-      part = [split(x, len(self._shards))[index] for x in arrays]
-      shard.snapshot.save(part, self._board.version())
+      parts = [split(x, len(self._shards))[index] for x in arrays]
+      for held, new in zip(shard.arrays[1:], parts, strict=True):
+        held[...] = new
+      shard.arrays[0][...] = self._board.version()
       info = {
         'shard': index,
-        'size': part[0].size,
-        'target_size': part[1].size,
-        'target_update_period': self._trainer.target_update_period,
-        'target_update_rate': self._trainer.target_update_rate,
+        'sizes': [parts[0].size, parts[1].size],
+        'target_update': [
+          trainer.target_update_period,
+          trainer.target_update_rate,
+        ],
         **shard.fds,
       }
       self._start(index, info, [*shard.fds.values()])
 
   def read(self) -> shared.Snapshot:
     if self._is_read:
-      self._exchange(shard_lib.READ)
+      self._exchange(has_gradient=False)
     self._is_read = True
     return shared.Snapshot(
       np.concatenate([shard.reply['params'] for shard in self._shards]),
-      np.concatenate([shard.target for shard in self._shards]),
+      np.concatenate([shard.arrays[2] for shard in self._shards]),
       int(self._shards[0].reply['version']),
     )
 
@@ -100,7 +106,7 @@ class ServerParameters:
     for shard, part in zip(self._shards, parts, strict=True):
       shard.request['gradient'] = part
       shard.request['learning_rate'] = learning_rate
-    is_complete = self._exchange(shard_lib.APPLY)
+    is_complete = self._exchange(has_gradient=True)
     self._is_read = False
     replies = [shard.reply for shard in self._shards]
     if not is_complete:
@@ -110,25 +116,23 @@ class ServerParameters:
     else:
       self._board.row.stale += 1
 
-  def _exchange(self, kind: int) -> bool:
+  def _exchange(self, *, has_gradient: bool) -> bool:
     """Takes all shards' replies; returns whether all got the request."""
     for shard in self._shards:
-      shard.send(kind)
+      shard.send(has_gradient)
     have_got = [shard.receive() for shard in self._shards]
     row = self._board.row
     row.version = self._shards[0].reply['version']
     row.shards_cpu = sum(shard.reply['cpu_seconds'] for shard in self._shards)
     for shard in self._shards:
       row['bytes'] += shard.request.nbytes + shard.reply.nbytes
-      row['bytes'] += shard.target.nbytes * shard.reply['has_target']
     return all(have_got)
 
   def vectors(self) -> flat.Vectors:
-    """Returns a copy of all; shards make theirs at different moments."""
-    self._exchange(shard_lib.SAVE)
-    states = [shard.snapshot.load()[0] for shard in self._shards]
+    """Returns a copy of all, which the shards may change meanwhile."""
+    states = [shard.arrays[1:] for shard in self._shards]
     params, target, *optimizer = (
-      np.concatenate(arrays) if arrays[0].ndim else arrays[0]
+      np.concatenate(arrays) if arrays[0].ndim else arrays[0].copy()
       for arrays in zip(*states, strict=True)
     )
     return flat.Vectors(params, target, optimizer)
@@ -139,9 +143,8 @@ class _Connection:
 
   Attributes:
     request, reply: the last messages.
-    target: the target network's parameters, as the shard last sent them.
-    snapshot: what a new process of the shard begins with.
-    fds: file descriptors of the snapshot and of the socket that listens.
+    arrays: the shard's, in memory that it shares; see `shard.make_memory`.
+    fds: file descriptors of the memory and of the socket that listens.
   """
 
   def __init__(
@@ -154,18 +157,21 @@ class _Connection:
   ):
     self._title, self._check = f'Shard {index} of the parameter server', check
     self.request, self.reply = shard_lib.make_messages(size)
-    self.target = np.zeros(min(size, trainer.target_size), np.float32)
-    snapshot, listener = f'snapshot-{index}', f'listener-{index}'
-    self.snapshot = shard_lib.make_snapshot(
-      trainer.trainer.optimizer, size, self.target.size, fds.get(snapshot)
+    listener = fds.get(f'listener-{index}')
+    memory = shard_lib.make_memory(
+      trainer.trainer.optimizer,
+      size,
+      min(size, trainer.target_size),
+      fds.get(f'memory-{index}'),
     )
+    self.arrays = memory.arrays
     # All processes have it, so workers can connect while the shard is away.
-    self._listener = socket.socket(socket.AF_UNIX, fileno=fds.get(listener))
-    if not fds:
+    self._listener = socket.socket(socket.AF_UNIX, fileno=listener)
+    if listener is None:
       # The kernel chooses an abstract address, which leaves no file behind.
       self._listener.bind('')
       self._listener.listen(socket.SOMAXCONN)
-    self.fds = {snapshot: self.snapshot.fd, listener: self._listener.fileno()}
+    self.fds = {'memory': memory.fd, 'listener': self._listener.fileno()}
     self._connect()
 
   def _connect(self) -> None:
@@ -173,9 +179,9 @@ class _Connection:
     self._socket.connect(self._listener.getsockname())
     self._socket.settimeout(links.LOOK_SECONDS)
 
-  def send(self, kind: int) -> None:
+  def send(self, has_gradient: bool) -> None:
     """Sends the request; `receive` must follow."""
-    self.request['kind'] = kind
+    self.request['has_gradient'] = has_gradient
     self.request['version'] = self.reply['version']
     # `receive` finds out, too, that the shard is gone.
     with contextlib.suppress(ConnectionError):
@@ -186,26 +192,20 @@ class _Connection:
 
     A shard that is gone is asked again, without a gradient, when it is back.
     """
-    is_first = True
-    while not self._receive():
-      is_first = False
-      self._check()
-      is_save = self.request['kind'] == shard_lib.SAVE
-      self.send(shard_lib.SAVE if is_save else shard_lib.READ)
+    is_complete = False
+    has_got = True
+    while not is_complete:
+      try:
+        links.transfer(self._socket.recv_into, self.reply, self._check)
+        is_complete = True
+      except ConnectionError:
+        has_got = False
+        self._socket.close()
+        self._connect()
+        self._check()
+        self.send(has_gradient=False)
     if error := self.reply['error'].item().decode():
       raise coordinator.WorkerFailed(
         f'{self._title} rejects a request: {error}.'
       )
-    return is_first
-
-  def _receive(self) -> bool:
-    """Returns whether there is a reply; False if the shard is gone."""
-    try:
-      links.transfer(self._socket.recv_into, self.reply, self._check)
-      if self.reply['has_target']:
-        links.transfer(self._socket.recv_into, self.target, self._check)
-    except ConnectionError:
-      self._socket.close()
-      self._connect()
-      return False
-    return True
+    return has_got

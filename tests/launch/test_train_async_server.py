@@ -18,7 +18,6 @@ def start_fixture(tmp_path):
       tmp_path / 'run',
       '--config.asynchronous.share=server',
       '--config.asynchronous.shards=2',
-      '--config.asynchronous.snapshot_seconds=0.5',
       # A process that starts on a busy machine may wait for its disk.
       '--config.asynchronous.patience=5',
       '--config.replay.min_size=100',

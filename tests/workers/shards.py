@@ -115,26 +115,20 @@ class Shards:
   def _start(
     self, index: int, info: Mapping[str, Any], fds: Sequence[int]
   ) -> None:
-    assert {*fds} <= {*info.values()}
+    assert {*fds} == {info['memory'], info['listener']}
     self._infos.append(info)
     self.start(index)
 
   def start(self, index: int) -> None:
-    info, trainer = self._infos[index], self.trainer.trainer
-    snapshot = shard_lib.make_snapshot(
-      trainer.optimizer,
-      info['size'],
-      info['target_size'],
-      info[f'snapshot-{index}'],
-    )
+    info, optimizer = self._infos[index], self.trainer.trainer.optimizer
+    memory = shard_lib.make_memory(optimizer, *info['sizes'], info['memory'])
     shard = shard_lib.Shard(
-      snapshot,
-      trainer.optimizer,
-      trainer.target_update_period,
-      trainer.target_update_rate,
+      memory.arrays,
+      optimizer,
+      *info['target_update'],
       self._config.asynchronous.max_staleness,
     )
-    listener = _Listener(info[f'listener-{index}'])
+    listener = _Listener(info['listener'])
     ended = threading.Event()
 
     def run() -> None:
@@ -153,7 +147,7 @@ class Shards:
     self.all[index], self._stops[index] = shard, stop
 
   def kill(self, index: int) -> None:
-    """Stops a shard without a last save."""
+    """Stops a shard."""
     del self.all[index]
     self._stops.pop(index)()
 
