@@ -3,9 +3,6 @@
 No evaluation, a constant learning rate, and no end of the run.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from seedrl_jax.configs import (
   base,
   ppo_mujoco,
@@ -108,28 +105,17 @@ PEER_CASES = (
 PEER_SUBSTITUTES = {'gymnax_cartpole': 'cartpole128'}
 
 
-def _pong_stacked() -> base.Config:
-  env = vtrace_atari.get_config().env
-  env.stack_num = 4
-  return env
-
-
-# Small frames, frames of 84 x 84 bytes, and four times that.
-_ENVS = {
-  'cartpole': lambda: vtrace_cartpole.get_config().env,
-  'pong': lambda: vtrace_atari.get_config().env,
-  'pong_stacked': _pong_stacked,
-}
-ACTOR_CASES = tuple(_ENVS)
-
-
 def get_config(case: str, num_envs: int | None = None) -> base.Config:
   """Returns the configuration of a case.
 
   `num_envs` replaces its number of environments; an inference call has the same
   share of them.
   """
-  config = _make(_MAKERS | _LEARNERS, case)
+  makers = _MAKERS | _LEARNERS
+  if case not in makers:
+    known = ', '.join(makers)
+    raise ValueError(f'There is no case {case}; take one of {known}.')
+  config = makers[case]()
   if num_envs is not None:
     env = config.env
     env.batch_size = -(-env.batch_size * num_envs // env.num_envs)
@@ -240,15 +226,3 @@ def _shrink(config: base.Config) -> None:
     config.burn_in = 2
     config.network.head_hidden_size = 8
     config.replay.min_size = config.replay.max_size = 32
-
-
-def get_env(case: str) -> base.Config:
-  """Returns the environments of a case of `actors`."""
-  return _make(_ENVS, case)
-
-
-def _make(makers: dict[str, Callable[[], Any]], case: str) -> Any:
-  if case not in makers:
-    known = ', '.join(makers)
-    raise ValueError(f'There is no case {case}; take one of {known}.')
-  return makers[case]()

@@ -1,6 +1,6 @@
 """Writes the tables of the pages, and README.md's figures of speed.
 
-Run it after `seedrl report --results=docs/results.csv` and `write_search.py`,
+Run it after `add_results.py` and `write_search.py`,
 whose tables are between <!--results--> and <!--/results-->. Between
 <!--measured NAME--> and <!--/measured--> is one of
 
@@ -20,8 +20,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from seedrl_jax.lab import tables
-from seedrl_jax.lab.studies import concurrent, records, results
+from seedrl_jax.lab.studies import results
 from seedrl_jax.runtime import progress
+
+# A row of results.csv; see add_results.py.
+_Row = Mapping[str, str]
 
 _DOCS = pathlib.Path(__file__).parent
 # The agents of the tables, in their order: title and page.
@@ -49,8 +52,9 @@ _MEASURED = re.compile(
 
 def pages() -> Iterator[tuple[pathlib.Path, str]]:
   """Yields the pages and what they should be."""
-  rows = records.read(_DOCS / 'results.csv')
-  rows.sort(key=lambda row: list(_AGENTS).index(row.agent))
+  with (_DOCS / 'results.csv').open() as file:
+    rows = list(csv.DictReader(file))
+  rows.sort(key=lambda row: list(_AGENTS).index(row['agent']))
   texts = {
     _DOCS / 'results.md': _agent_tables(rows),
     _DOCS.parent / 'README.md': tables.lines(_readme_rows(rows)),
@@ -143,9 +147,31 @@ def _last_table(name: str) -> str:
 
 
 def _study() -> str:
-  """Returns the tables of the study of concurrent agents."""
-  runs = concurrent.read(str(_DOCS / 'study.csv'))
-  return '\n'.join(['', *concurrent.report(concurrent.medians(runs)), ''])
+  """Returns the medians of each system of the study."""
+  with (_DOCS / 'study.csv').open() as file:
+    runs = list(csv.DictReader(file))
+  groups: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+  for run in runs:
+    groups.setdefault((run['system'], run['workers']), []).append(run)
+  columns = (
+    'frames',
+    'episodes',
+    'seconds',
+    'cpu_seconds',
+    'updates',
+    'staleness',
+  )
+  rows = (
+    {'system': system, 'workers': workers, 'runs': str(len(group))}
+    | {name.replace('_', ' '): _median(group, name) for name in columns}
+    for (system, workers), group in groups.items()
+  )
+  return '\n'.join(['', *tables.lines(rows), ''])
+
+
+def _median(rows: Sequence[Mapping[str, str]], name: str) -> str:
+  median = float(np.median([float(row[name]) for row in rows]))
+  return f'{median:,.2f}' if name == 'staleness' else f'{median:,.0f}'
 
 
 def _updates() -> str:
@@ -183,9 +209,9 @@ def _ratio(name: str, peer: str) -> str:
   return cells[6].partition(' ')[0]
 
 
-def _agent_tables(rows: Sequence[records.Record]) -> Iterator[str]:
+def _agent_tables(rows: Sequence[_Row]) -> Iterator[str]:
   """Yields the lines of a table for each agent, with its notes."""
-  for agent, group in itertools.groupby(rows, operator.attrgetter('agent')):
+  for agent, group in itertools.groupby(rows, operator.itemgetter('agent')):
     title, page = _AGENTS[agent]
     notes: list[str] = []
     cells = [_cells(row, notes) for row in group]
@@ -197,25 +223,27 @@ def _agent_tables(rows: Sequence[records.Record]) -> Iterator[str]:
     yield from [''] * bool(notes)
 
 
-def _cells(row: records.Record, notes: list[str]) -> tables.Row:
+def _cells(row: _Row, notes: list[str]) -> tables.Row:
   """Returns a row's cells; adds its long texts to `notes`, from 1."""
-  flags = row.flags.replace('--config.', '')
-  name = f'`{row.config}`' + f', `{flags}`' * bool(flags)
-  seeds = f'{row.reached}/{row.seeds}' if row.reached else row.seeds
-  source = '; '.join(x for x in (row.source, row.network, row.protocol) if x)
-  texts = [f'Reference: {source}' * bool(source), row.remarks]
+  flags = row['flags'].replace('--config.', '')
+  name = f'`{row["config"]}`' + f', `{flags}`' * bool(flags)
+  seeds = f'{row["reached"]}/{row["seeds"]}' if row['reached'] else row['seeds']
+  source = '; '.join(
+    x for x in (row['source'], row['network'], row['protocol']) if x
+  )
+  texts = [f'Reference: {source}' * bool(source), row['remarks']]
   texts = [f'{text[0].upper()}{text[1:]}' for text in texts if text]
   notes += [text for text in texts if text not in notes]
   return {
-    'task': row.environment,
+    'task': row['environment'],
     'configuration': name,
     'frames': _frames([row]),
-    'seeds': f'seed {row.seed}' if row.seed else seeds,
-    'return': _with_error(row.return_, row.error),
-    'sampled': _with_error(row.sampled, row.sampled_error),
-    'episodes': row.episodes,
+    'seeds': f'seed {row["seed"]}' if row['seed'] else seeds,
+    'return': _with_error(row['return'], row['error']),
+    'sampled': _with_error(row['sampled'], row['sampled_error']),
+    'episodes': row['episodes'],
     'time': _time([row]),
-    'reference': row.reference,
+    'reference': row['reference'],
     'notes': ', '.join(
       str(i) for i in sorted(notes.index(x) + 1 for x in texts)
     ),
@@ -236,23 +264,23 @@ def _with_error(returns: str, error: str) -> str:
   return f'{_text(mean)} ± {_text(error)} ({ends})'
 
 
-def _readme_rows(rows: Sequence[records.Record]) -> Iterator[tables.Row]:
+def _readme_rows(rows: Sequence[_Row]) -> Iterator[tables.Row]:
   """Yields the rows of README.md; the seeds of a task are one."""
-  shown = [row for row in rows if row.readme]
+  shown = [row for row in rows if row['readme']]
   last = ''
   for (agent, task), group in itertools.groupby(
-    shown, lambda row: (row.agent, row.readme)
+    shown, lambda row: (row['agent'], row['readme'])
   ):
     runs = list(group)
     title, page = _AGENTS[agent]
-    counts = [(row.reached or row.seeds, row.seeds) for row in runs]
+    counts = [(row['reached'] or row['seeds'], row['seeds']) for row in runs]
     reached, seeds = (sum(map(int, x)) for x in zip(*counts, strict=True))
     yield {
       'agent': '' if agent == last else f'[{title}](docs/{page})',
       'task': task,
       'frames': _frames(runs),
       'return': f'{_returns(runs)}, {reached}/{seeds}',
-      'reference': runs[0].reference or '–',
+      'reference': runs[0]['reference'] or '–',
       'time': _time(runs) or '–',
     }
     last = agent
@@ -274,10 +302,10 @@ def _search_rows() -> Iterator[tables.Row]:
     yield cells
 
 
-def _returns(rows: Sequence[records.Record]) -> str:
+def _returns(rows: Sequence[_Row]) -> str:
   """Returns the least to the greatest return, in whole numbers from 10 on."""
   values = sorted(
-    (x for row in rows for x in re.split(r' |\.\.', row.return_)), key=float
+    (x for row in rows for x in re.split(r' |\.\.', row['return'])), key=float
   )
   return _range([
     f'{float(x):.0f}' if abs(float(x)) >= 10 else x
@@ -306,13 +334,13 @@ def _ends(values: Sequence[str]) -> list[float]:
   return [min(numbers), max(numbers)] if numbers else []
 
 
-def _frames(rows: Sequence[records.Record]) -> str:
-  ends = _ends([row.frames for row in rows])
+def _frames(rows: Sequence[_Row]) -> str:
+  ends = _ends([row['frames'] for row in rows])
   return '–'.join(dict.fromkeys(map(progress.format_count, ends)))
 
 
-def _time(rows: Sequence[records.Record]) -> str:
-  ends = _ends([row.seconds for row in rows])
+def _time(rows: Sequence[_Row]) -> str:
+  ends = _ends([row['seconds'] for row in rows])
   return tables.duration(*ends) if ends else ''
 
 

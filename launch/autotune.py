@@ -24,12 +24,6 @@ _MINUTES = flags.DEFINE_float(
   'How long to search. More minutes make longer windows, of up to 4 s.',
   lower_bound=0.0,
 )
-_ALTER_LEARNING = flags.DEFINE_bool(
-  'alter_learning',
-  False,
-  'Also try what changes how a run learns: more environments, and rarer '
-  'publishing. Such a run may be faster, and yet learn later.',
-)
 # Of a window; so a run is a small part of the search.
 _SECONDS_PER_MINUTE = 0.25
 _MOST_SECONDS = 4.0
@@ -75,9 +69,7 @@ def _search() -> None:
   tuning.begin_early(config)
   seconds = min(_MOST_SECONDS, _SECONDS_PER_MINUTE * _MINUTES.value)
   try:
-    tuning.tune(
-      config, seconds, 60 * _MINUTES.value, _ALTER_LEARNING.value, process.say
-    )
+    tuning.tune(config, seconds, 60 * _MINUTES.value, process.say)
   except (MemoryError, system.RunFailed) as e:
     sys.exit(f'autotune: {e}')
 

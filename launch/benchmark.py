@@ -2,11 +2,10 @@
 
 `system` times each stage of a case alone, then its environments alone, with
 inference, and with training, also as a share of what the stages allow; it takes
-`--case`, `--envs` and `--backend`. `actors` compares remote with local
-environments. `peers` compares with other libraries. `startup` times the start
-of a run. `architectures` runs DQN, GORILA, A3C, IMPALA, SEED and others on the
-same tasks. `accelerator` measures all that matters on a GPU or TPU within
-`--minutes`, and compares it with targets.
+`--case`, `--envs` and `--backend`. `peers` compares with other
+libraries. `startup` times the start of a run. `architectures` runs DQN, GORILA,
+A3C, IMPALA, SEED and others on the same tasks. `accelerator` measures all that
+matters on a GPU or TPU within `--minutes`, and compares it with targets.
 """
 
 import importlib.metadata
@@ -55,7 +54,7 @@ _WINDOWS = flags.DEFINE_integer(
 _SECONDS = flags.DEFINE_float(
   'seconds',
   1.0,
-  'Length of a window of a stage or of actors.',
+  'Length of a window of a stage.',
   lower_bound=0.05,
 )
 _SYSTEM_SECONDS = flags.DEFINE_float(
@@ -66,12 +65,6 @@ _SYSTEM_SECONDS = flags.DEFINE_float(
 )
 _WARM_UP = flags.DEFINE_float(
   'warm_up', 3.0, 'Seconds that the system runs before its first window.'
-)
-_ACTORS = flags.DEFINE_multi_integer(
-  'actors',
-  [1, 2, 4, 8, 16, 32],
-  "Actors' processes in `actors`, of 16 environments each.",
-  lower_bound=1,
 )
 _PEER = flags.DEFINE_multi_string(
   'peer', [], 'Library for `peers`; may be repeated. All of them unless given.'
@@ -181,19 +174,6 @@ def _peers() -> None:
   tables.show(rows)
 
 
-def _actors() -> None:
-  from seedrl_jax.lab.benchmarks import actors
-
-  names = _CASE.value or benchmark.ACTOR_CASES
-  envs = [benchmark.get_env(name) for name in names]
-  _describe()
-  tables.show(
-    row
-    for name, env in zip(names, envs, strict=True)
-    for row in actors.measure(name, env, _ACTORS.value, _stage_windows())
-  )
-
-
 def _startup() -> None:
   from seedrl_jax.lab.benchmarks import startup
 
@@ -236,7 +216,6 @@ def _accelerator() -> None:
 
 _WHAT: dict[str, Callable[[], None]] = {
   'system': _system,
-  'actors': _actors,
   'peers': _peers,
   'startup': _startup,
   'architectures': _architectures,

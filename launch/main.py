@@ -21,7 +21,6 @@ PROGRAMS = (
   'benchmark',
   'autotune',
   'compile',
-  'study',
   'learner',
   'actor',
   'reverb_server',

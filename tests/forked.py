@@ -140,7 +140,6 @@ def main(fd: str) -> None:
 
   process.defer_packages()
   import seedrl_jax.lab.planning
-  import seedrl_jax.lab.studies.concurrent
   import seedrl_jax.run.system  # noqa: F401
 
   # Garbage collection in a program would copy this memory.

@@ -136,10 +136,13 @@ def main(config: ml_collections.ConfigDict, info: Mapping[str, Any]) -> None:
   # Accelerators are the workers'.
   jax.config.update('jax_platforms', 'cpu')
   optimizer = optimizers.make(config)
+  size, target_size = info['sizes']
+  period, rate = info['target_update']
   shard = Shard(
-    make_memory(optimizer, *info['sizes'], info['memory']).arrays,
+    make_memory(optimizer, size, target_size, info['memory']).arrays,
     optimizer,
-    *info['target_update'],
+    period,
+    rate,
     config.asynchronous.max_staleness,
   )
   listener = socket.socket(fileno=info['listener'])

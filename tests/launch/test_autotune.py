@@ -16,9 +16,3 @@ def test_search_prints_what_it_measures():
   assert ' steps/s; of the time environments ' in first
   # There may be a note on stolen time, too.
   assert 'Nothing was tried.' in others
-
-
-def test_learning_stays_as_it_is_unless_asked():
-  printed = runs.call('autotune', '--help').stdout
-  flag = printed[printed.index('--[no]alter_learning') :]
-  assert flag[: flag.index("')")].endswith("(default: 'false")

@@ -50,11 +50,3 @@ def test_a_case_is_measured_on_one_store_after_the_other():
     f'cartpole32, 4 environments ({store} store)'
     for store in ('reverb', 'embedded')
   ]
-
-
-def test_remote_environments_are_timed_against_local_ones():
-  lines = _lines('actors', '--case=cartpole', '--actors=1')
-  rows = [line for line in lines if line.startswith('| cartpole')]
-  expected = ['unix | 0 x', 'tcp | 0 x', 'unix | 1 x', 'tcp | 1 x']
-  for row, words in zip(rows, expected, strict=True):
-    assert f' B | {words} 16 |' in row

@@ -32,7 +32,7 @@ _CASES = {
   'benchmark': [
     (
       [],
-      'say what to measure: one of system, actors, peers, startup, '
+      'say what to measure: one of system, peers, startup, '
       'architectures, accelerator.',
     ),
     (['system', '--case=pong'], 'There is no case pong; take one of free, '),
@@ -88,11 +88,6 @@ _CASES = {
     (['--reverb_python=/no/such'], '--reverb_python=/no/such: '),
     (['--reverb_python=/no/such', '--check'], '--reverb_python=/no/such: '),
     ([_BENCHMARK, '--config.seed=x'], '--config.seed=x: inv'),
-  ],
-  'study': [
-    ([], '--workdir is missing; name a folder for'),
-    ([_WORKDIR, '--systems=A4C'], '--systems=A4C: take some of DQN with'),
-    ([_WORKDIR, '--known=no.csv'], "No such file or directory: 'no.csv'"),
   ],
   'sweep': [
     ([], '--workdir is missing; name a folder for the runs.'),

@@ -22,8 +22,6 @@ Changes = Mapping[str, Any]
 _WAITING = 'waiting'
 # A knob that could gain less, as a share of the time, is not tried.
 _LEAST_GAIN = 0.05
-# Times the environments that a configuration has.
-_MOST_ENVS = 8
 # Splits of the devices to try, of those that should be best.
 _NUM_SPLITS = 2
 
@@ -33,8 +31,7 @@ class Run(NamedTuple):
 
   Attributes:
     config: with the changes so far.
-    first_num_envs: environments of the run before any change.
-    topology: of that run.
+    topology: of the run before any change.
     processors: those that this process may use.
     acting, learning: steps per second of one inference device, and of one
       training device.
@@ -44,7 +41,6 @@ class Run(NamedTuple):
   """
 
   config: ml_collections.ConfigDict
-  first_num_envs: int
   topology: topology_lib.Topology
   processors: Sequence[int]
   acting: float
@@ -73,7 +69,6 @@ def describe_run(
   leaves = observations.read_leaves(config.network, plan.env_spec)
   return Run(
     config,
-    config.env.num_envs,
     plan.topology,
     sorted(os.sched_getaffinity(0)),
     timed.inference.median,
@@ -88,33 +83,25 @@ class Knob(NamedTuple):
 
   Attributes:
     relieves: stages that may need less time.
-    propose: returns changes, the most promising first.
-    alters_learning: whether a run learns otherwise, not only faster.
+    propose: returns changes that leave learning as it is, the most promising
+      first.
   """
 
   relieves: tuple[str, ...]
   propose: Callable[[Run], list[Changes]]
-  alters_learning: bool = False
 
 
 Resources = Sequence[Mapping[str, float]]
 
 
-def promising(
-  resources: Resources, rate: float, may_alter_learning: bool
-) -> list[Knob]:
+def promising(resources: Resources, rate: float) -> list[Knob]:
   """Returns the knobs that matter to a run, those that could gain most first.
 
   Args:
     resources: of its stages; see `Ceilings.resources`.
     rate: steps per second that it makes.
-    may_alter_learning: whether to return knobs that do.
   """
-  gains = {
-    knob: _gain(knob, resources, rate)
-    for knob in _KNOBS
-    if may_alter_learning or not knob.alters_learning
-  }
+  gains = {knob: _gain(knob, resources, rate) for knob in _KNOBS}
   useful = [knob for knob, gain in gains.items() if gain >= _LEAST_GAIN]
   return sorted(useful, key=lambda knob: -gains[knob])
 
@@ -142,19 +129,6 @@ def shares(resources: Resources, rate: float) -> dict[str, float]:
     for stage, cost in resource.items():
       costs[stage] = max(costs.get(stage, 0.0), cost * rate)
   return costs | {_WAITING: max(0.0, 1.0 - _busy(resources, rate))}
-
-
-def _environments(run: Run) -> list[Changes]:
-  """More environments, and the same share of them in a call."""
-  env = run.config.env
-  return [
-    {
-      'env.num_envs': times * env.num_envs,
-      **_scaled_batch(env.batch_size, times),
-    }
-    for times in (4, 2)
-    if times * env.num_envs <= _MOST_ENVS * run.first_num_envs
-  ]
 
 
 def _scaled_batch(size: int, times: float) -> Changes:
@@ -225,13 +199,6 @@ def _micro_batches(run: Run) -> list[Changes]:
   return _values('learner.micro_batches', now, [4 * now, now // 4])
 
 
-def _publishing(run: Run) -> list[Changes]:
-  learner = run.config.learner
-  if learner.max_lag is not None:
-    return []
-  return [{'learner.publish_period': 4 * learner.publish_period}]
-
-
 def _split(run: Run) -> list[Changes]:
   """Splits of the devices that should be faster than the first run's."""
   inference, training = run.topology.inference, run.topology.training
@@ -265,7 +232,6 @@ def _store(run: Run) -> list[Changes]:
 
 # Of those that could gain as much as another, the first is tried first.
 _KNOBS = (
-  Knob(('inference', _WAITING), _environments, alters_learning=True),
   Knob(('inference', _WAITING), _streams),
   Knob(('inference', _WAITING), _batch_size),
   Knob(('environments', _WAITING), _threads),
@@ -274,30 +240,4 @@ _KNOBS = (
   Knob(('update',), _micro_batches),
   # A server's time is not this process's.
   Knob(('store', _WAITING), _store),
-  Knob(('publishing',), _publishing, alters_learning=True),
 )
-
-
-def notes(config: ml_collections.ConfigDict, changes: Changes) -> list[str]:
-  """Returns sentences on what changes do besides changing the speed."""
-  parts = []
-  if envs := changes.get('env.num_envs'):
-    before = config.env.num_envs
-    parts.append(
-      f'{envs} environments instead of {before} alter learning: '
-      + (
-        f'they begin the unrolls of {envs / config.batch_size:.3g} batches at '
-        f'once instead of {before / config.batch_size:.3g}, so steps are older '
-        'when they are trained on.'
-        if config.replay.sampler == 'fifo'
-        else 'the replay has less of each.'
-      )
-    )
-  if period := changes.get('learner.publish_period'):
-    parts.append(
-      f'publish_period={period} alters learning: inference acts with older '
-      f'parameters, by up to {period} updates.'
-    )
-  if changes.get('topology.inference_affinity_offset', -1) >= 0:
-    parts.append('Pinned runs must not share a host.')
-  return parts

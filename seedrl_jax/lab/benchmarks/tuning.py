@@ -199,7 +199,6 @@ def tune(
   config: ml_collections.ConfigDict,
   window_seconds: float,
   seconds: float,
-  may_alter_learning: bool,
   say: Callable[[str], None],
 ) -> None:
   """Searches for the changes that make a run fastest, and prints them.
@@ -229,12 +228,12 @@ def tune(
     def propose(knob: knobs_lib.Knob, best: Changes) -> Sequence[Changes]:
       return knob.propose(run._replace(config=_changed(config, best)))
 
-    knobs = knobs_lib.promising(resources, rate, may_alter_learning)
+    knobs = knobs_lib.promising(resources, rate)
     search.run([functools.partial(propose, knob) for knob in knobs])
     for line in result(search):
       say(line)
-  for note in knobs_lib.notes(config, search.best):
-    say(f'* {note}')
+  if search.best.get('topology.inference_affinity_offset', -1) >= 0:
+    say('* Pinned runs must not share a host.')
   if (share := stolen.share()) > _MUCH_STOLEN:
     say(f'* Other guests took {share:.0%} of the processor time.')
 

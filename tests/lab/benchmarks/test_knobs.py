@@ -29,29 +29,18 @@ _SPLIT = [{'environments': 1e-3}, {'inference': 1e-3}, {'update': 1e-2}]
     (
       _CPU,
       80.0,
-      '_threads _environments _streams _batch_size _pinning _store _split '
-      '_micro_batches',
+      '_threads _streams _batch_size _pinning _store _split _micro_batches',
     ),
     (_BUSY_CPU, 100.0, '_split _micro_batches'),
     # The other devices' time does not matter.
     (_SPLIT, 99.0, '_split _micro_batches'),
-    (
-      [{'update': 0.5, 'publishing': 0.5}],
-      1.0,
-      '_split _micro_batches _publishing',
-    ),
   ],
 )
 def test_only_knobs_that_matter_are_tried_those_that_gain_most_first(
   resources, rate, expected
 ):
-  useful_knobs = knobs.promising(resources, rate, may_alter_learning=True)
+  useful_knobs = knobs.promising(resources, rate)
   assert [k.propose.__name__ for k in useful_knobs] == expected.split()
-
-
-def test_knobs_that_alter_learning_can_be_left_out():
-  useful_knobs = knobs.promising(_CPU, 80.0, may_alter_learning=False)
-  assert not any(knob.alters_learning for knob in useful_knobs)
 
 
 def test_shares_are_of_the_resource_that_a_stage_needs_most():
@@ -66,8 +55,7 @@ def _proposals(config, inference=1, training=1, processors=(0, 1, 2, 3)):
     training=(1,) * training,
     shared=inference == training == 1,
   )
-  num_envs = config.env.num_envs
-  run = knobs.Run(config, num_envs, topology, processors, 100.0, 300.0, True)
+  run = knobs.Run(config, topology, processors, 100.0, 300.0, True)
   return {
     knob.propose.__name__.removeprefix('_'): knob.propose(run)
     for knob in knobs._KNOBS
@@ -100,7 +88,6 @@ def test_proposals_are_new_values_that_a_configuration_may_have(config):
 
 def test_proposals_for_cartpole():
   assert _proposals(vtrace_cartpole.get_config()) == {
-    'environments': [{'env.num_envs': 512}, {'env.num_envs': 256}],
     'streams': [{'topology.streams_per_device': 2}],
     'batch_size': [{'env.batch_size': 64}],
     'threads': [{'env.num_threads': 4}, {'env.num_threads': 1}],
@@ -113,36 +100,22 @@ def test_proposals_for_cartpole():
     'split': [],
     'micro_batches': [{'learner.micro_batches': 4}],
     'store': [],
-    'publishing': [{'learner.publish_period': 4}],
   }
 
 
 def test_on_policy_agents_keep_their_bound():
   proposals = _proposals(ppo_cartpole.get_config())
-  assert not (
-    proposals['streams'] or proposals['batch_size'] or proposals['publishing']
-  )
+  assert not proposals['streams'] and not proposals['batch_size']
 
 
-def test_calls_and_streams_keep_their_share_of_the_environments():
+def test_streams_keep_their_share_of_the_environments():
   config = runs.tiny(
     env__num_envs=16, env__batch_size=4, topology__streams_per_device=2
   )
-  proposals = _proposals(config)
-  assert proposals['environments'][0] == {
-    'env.num_envs': 64,
-    'env.batch_size': 16,
-  }
-  assert proposals['streams'] == [
+  assert _proposals(config)['streams'] == [
     {'topology.streams_per_device': 4, 'env.batch_size': 2},
     {'topology.streams_per_device': 1, 'env.batch_size': 8},
   ]
-
-
-def test_environments_are_at_most_eight_times_the_first():
-  config = runs.tiny(env__num_envs=16)
-  run = knobs.Run(config, 4, None, (), 0, 0, False)
-  assert knobs._environments(run) == [{'env.num_envs': 32}]
 
 
 @pytest.mark.parametrize(
@@ -174,22 +147,3 @@ def test_reverb_is_replaced_unless_it_is_elsewhere():
   assert _proposals(config)['store'] == [{'replay.backend': 'embedded'}]
   config.replay.address = 'localhost:8000'
   assert not _proposals(config)['store']
-
-
-def test_notes_name_what_alters_learning():
-  config = vtrace_cartpole.get_config()
-  envs, publish, pinned = knobs.notes(
-    config,
-    {
-      'env.num_envs': 512,
-      'learner.publish_period': 4,
-      'topology.inference_affinity_offset': 0,
-    },
-  )
-  assert '512 environments instead of 128 alter learning' in envs
-  assert 'of 16 batches at once instead of 4' in envs
-  assert 'publish_period=4 alters learning' in publish
-  assert 'must not share a host' in pinned
-  replay = knobs.notes(r2d2_cartpole.get_config(), {'env.num_envs': 32})
-  assert 'the replay has less of each' in replay[0]
-  assert not knobs.notes(config, {'env.num_threads': 2})

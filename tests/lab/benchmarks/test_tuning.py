@@ -172,12 +172,12 @@ def test_flags_are_what_the_configuration_takes(monkeypatch):
 
 
 def test_a_small_run_is_tuned(monkeypatch):
-  knob = knobs_lib.Knob((), lambda run: [{'env.num_envs': 6}], True)
+  knob = knobs_lib.Knob((), lambda run: [{'env.num_envs': 6}])
   bad = knobs_lib.Knob((), lambda run: [{'env.num_envs': 0}])
   monkeypatch.setattr(knobs_lib, 'promising', lambda *args: [bad, knob])
   lines = []
   config = runs.tiny(total_env_frames=10**12)
-  tuning.tune(config, 0.001, 1e6, True, lines.append)
+  tuning.tune(config, 0.001, 1e6, lines.append)
   assert re.match(r'default: [\d,]+ steps/s; of the time environ', lines[0])
   assert lines[1].startswith('--config.env.num_envs=0: not possible: ')
   assert re.match(r'--config.env.num_envs=6: \d.* of the best so far', lines[2])
