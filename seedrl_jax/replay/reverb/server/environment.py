@@ -1,7 +1,4 @@
-"""Finds the Reverb server's Python, or builds it with uv, once per user.
-
-dm-reverb needs Python 3.9 to 3.11, TensorFlow 2.15 and NumPy 1.
-"""
+"""Finds the Reverb server's Python, or builds it with uv, once per user."""
 
 import hashlib
 import os
@@ -13,14 +10,14 @@ import sys
 
 from seedrl_jax.runtime import process
 
-# The same as --reverb_python.
 VARIABLE = 'SEEDRL_REVERB_PYTHON'
+# Of dm-reverb, which also needs TensorFlow 2.15 and NumPy 1.
 _PYTHONS = '>=3.9,<3.12'
 _REQUIREMENTS = pathlib.Path(__file__).with_name('requirements.txt')
 _PROBE = 'import importlib.util as u; exit(not u.find_spec("reverb"))'
 # Arguments: uv, a Python, the folder, the requirements. A build that outlives
-# its starter keeps the lock. --no-deps omits a third: TensorBoard, Keras, etc.
-# The import compiles Reverb for the first start. Exit code 3: no Python.
+# its starter keeps the lock. --no-deps omits TensorBoard and others. The import
+# compiles Reverb for the first start. Exit code 3: no Python.
 _BUILD = """set -eu
 exec 9>>"$2.lock"
 flock 9
@@ -80,8 +77,7 @@ def ensure(named: str | None = None) -> str:
       subprocess.run(
         ['sh', '-c', _BUILD, find_uv_bin(), base, folder, _REQUIREMENTS],
         check=True,
-        # The environment's files are links to a cache on the same disk. As pip
-        # does, uv trusts the certificates of the system.
+        # As pip does, uv trusts the certificates of the system.
         env={
           'UV_CACHE_DIR': f'{folder.parent}/uv',
           'UV_NATIVE_TLS': 'true',
