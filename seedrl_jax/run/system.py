@@ -59,8 +59,9 @@ class System:
   ):
     """Builds the run, or its continuation from what is in `workdir`.
 
-    Checks the configuration, locks the work directory, restores the learner's
-    state, opens the parts around it and restores the replay, in this order.
+    Checks the configuration, plans the run, locks the work directory, restores
+    the learner's state, opens the parts around it and restores the replay, in
+    this order.
 
     Args:
       profile_updates: number of updates to capture a profile of.
@@ -104,17 +105,17 @@ class System:
     init_from: str | os.PathLike[str] | None,
     init_optimizer: bool,
   ) -> None:
+    # Before the lock, so that what it rejects leaves no folder.
+    plan = plan_lib.make_plan(self._config, self._coordinator.placement())
+    startup.ready('plan')
     self._lock = self._workdir.acquire(self._line.say)
     cleanup.callback(self._lock.close)
-    cleanup.push(self._workdir.withdraw)
     checkpoints = checkpointing.RunCheckpoints(
       self._config,
       self._workdir,
       self._line.say,
       leads=not self._coordinator.index,
     )
-    plan = plan_lib.make_plan(self._config, self._coordinator.placement())
-    startup.ready('plan')
     if checkpoints.storage.steps():
       observations.check_release(
         self._workdir, self._config.network, plan.env_spec
@@ -198,8 +199,6 @@ class System:
     """
     with contextlib.ExitStack() as cleanup:
       cleanup.callback(self._lock.close)
-      refused = cleanup.enter_context(contextlib.ExitStack())
-      refused.push(self._workdir.withdraw)
       cleanup.callback(self._reporter.close)
       cleanup.callback(self._writer.finish)
       cleanup.callback(
@@ -225,7 +224,6 @@ class System:
         self._write_config()
       self._reporter.roll_back()
       self._counters.begin()
-      refused.pop_all()
       self._training.group.run('main', self._training.run)
       stuck = self._training.join()
       self._counters.end()

@@ -1,18 +1,21 @@
 """The work directory of a run: its files, their lock, and how to write them."""
 
 import contextlib
+import fcntl
+import io
 import json
 import os
 import pathlib
 import re
+import socket
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ml_collections
 
 from seedrl_jax import types
-from seedrl_jax.runtime import env_specs, file_io, run_lock, settings, versions
+from seedrl_jax.runtime import env_specs, file_io, settings, versions
 
 # Keys that any reader of a configuration needs. A run of an earlier release may
 # lack others.
@@ -30,7 +33,8 @@ _DEFAULTS = {
   'optimizer.decay_frames': None,
   'optimizer.warmup_frames': 0,
 }
-_Say = Callable[[str], None]
+# More than a process's id and the name of its machine.
+_MOST_BYTES = 1000
 
 
 class WorkdirError(ValueError):
@@ -70,8 +74,6 @@ class Workdir:
     self._hosts = self.path / 'hosts'
     # Folders on the way here that are inside another work directory.
     self._inside: tuple[pathlib.Path, ...] = ()
-    # What was not there before `acquire`, innermost first.
-    self._new: list[pathlib.Path] = []
 
   def of_host(self, index: int) -> 'Workdir':
     """Returns the directory of host `index`, below that of host 0."""
@@ -93,61 +95,57 @@ class Workdir:
         'folder that you may write to.'
       ) from e
 
-  def acquire(self, say: _Say) -> run_lock.RunLock:
-    """Makes the directory and locks it; `say` as `RunLock`.
+  def acquire(self, say: Callable[[str], None]) -> contextlib.ExitStack:
+    """Makes the directory, and locks it until the result is closed.
 
-    Raises WorkdirError if it holds links, is not writable, or in use.
+    The end of the process frees it, too, even by SIGKILL. `flock` locks an
+    opened file, so it also keeps out other threads of the process. On NFS,
+    Linux asks the server for a lock, which other machines respect.
+
+    `say` takes a sentence if the file system has no locks. Raises WorkdirError
+    if the directory holds links, is not writable, or in use.
     """
     self.refuse_links()
-    files = self.config_json, self.env_spec_json, self.versions
-    new_paths = *files, self.reverb, self.lock, self.path, *self.path.parents
-    self._new = [path for path in new_paths if not path.exists()]
+    self.create()
     try:
-      self.create()
-      return run_lock.RunLock(self.lock, say)
-    except run_lock.Held as e:
-      raise WorkdirError(
-        f'--workdir={self.path} is in use by {e}; stop that run, or choose '
-        'another folder.'
-      ) from e
-    except (WorkdirError, OSError) as e:
-      self.withdraw(None, e, None)
-      if isinstance(e, WorkdirError):
-        raise
+      # Appends: until the lock is ours, the text is another run's.
+      file = self.lock.open('ab+', buffering=0)
+    except OSError as e:
       raise WorkdirError(f'{self.lock} cannot be opened ({e.strerror}).') from e
-
-  def withdraw(
-    self, kind: object, error: BaseException | None, trace: object
-  ) -> None:
-    """Leaves a new directory as it was, after a start that failed its checks.
-
-    For `ExitStack.push`, while the lock is held. A log of Reverb stays if the
-    error names it.
-    """
-    del kind, trace
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      file.truncate(0)
+    except BlockingIOError as e:
+      with file:
+        raise WorkdirError(
+          f'--workdir={self.path} is in use by {_owner(file)}; stop that run, '
+          'or choose another folder.'
+        ) from e
+    except OSError as e:
+      say(
+        f'--workdir={self.path} is not locked, as its file system cannot '
+        f'({e.strerror}); make sure that no second run uses it.'
+      )
+    # The disk may be full.
     with contextlib.suppress(OSError):
-      for path in self._new:
-        if path in (self.path, *self.path.parents):
-          # Fails if it is not empty.
-          path.rmdir()
-        elif f'{path}{os.sep}' not in str(error):
-          file_io.remove(path)
+      file.write(f'{os.getpid()} {socket.gethostname()}\n'.encode())
+    # A forked child's copy would keep the lock.
+    os.register_at_fork(after_in_child=file.close)
+    lock = contextlib.ExitStack()
+    lock.callback(_free, file)
+    return lock
 
   def refuse_links(self) -> None:
     """Raises WorkdirError for a link, as a run writes and deletes files here.
 
     The directory itself may be a link, unless it is a host's.
     """
-    refuse_links(*self._inside, *self.path.glob('*'))
-    folders = [
-      self.checkpoints,
-      self.best,
-      self.replay,
-      self.reverb,
-      self.tensorboard,
-    ]
-    for folder in [*folders, self.profile, self._hosts]:
-      refuse_links(*_below(folder))
+    refuse_links(*self._inside)
+    for path, folders, files in os.walk(self.path):
+      refuse_links(*(pathlib.Path(path, name) for name in (*folders, *files)))
+      # Weights & Biases makes links, and a Reverb server, which a killed run
+      # leaves.
+      folders[:] = [x for x in folders if x not in ('wandb', '.restored')]
 
   def read_config(
     self, allowed: Mapping[str, settings.Allowed] | None = None
@@ -228,9 +226,15 @@ def refuse_links(*paths: pathlib.Path) -> None:
       )
 
 
-def _below(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Yields what is in a folder and below it, even if files come and go."""
-  for path, folders, files in os.walk(folder):
-    # A Reverb server makes links there, which a killed run leaves.
-    if os.path.basename(path) != '.restored':
-      yield from (pathlib.Path(path, name) for name in (*folders, *files))
+def _free(file: io.FileIO) -> None:
+  """Frees the lock, also if a child that forks right now has a copy."""
+  with file, contextlib.suppress(OSError):
+    fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _owner(file: io.FileIO) -> str:
+  file.seek(0)
+  match = re.fullmatch(rb'(\d+) ([\w.-]+)\n', file.read(_MOST_BYTES))
+  if match is None:
+    return 'another process'
+  return f'process {match[1].decode()} on {match[2].decode()}'
