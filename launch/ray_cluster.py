@@ -13,7 +13,7 @@ import shlex
 
 from absl import flags
 
-from seedrl_jax.engines import access, plan, ray_cluster
+from seedrl_jax.engines import access, ray_cluster
 from seedrl_jax.launch import program, train
 from seedrl_jax.runtime import progress
 
@@ -102,7 +102,7 @@ def main() -> None:
     run.close()
 
 
-def _plan() -> plan.Plan:
+def _plan() -> ray_cluster.Plan:
   """Returns what the flags ask for; raises ValueError if a value is wrong."""
   from seedrl_jax.agents import base
   from seedrl_jax.run import layout
@@ -117,12 +117,13 @@ def _plan() -> plan.Plan:
   layout.check(config, base.allowed(config))
   module = flags.FLAGS.find_module_defining_flag(_LEARNERS.name)
   program_flags = {f.name for f in flags.FLAGS.get_flags_for_module(module)}
-  return plan.Plan(
+  return ray_cluster.Plan(
     folder=str(pathlib.Path(__file__).resolve().parent),
     learners=_LEARNERS.value,
     learner_cpus=_LEARNER_CPUS.value,
     learner_gpus=_LEARNER_GPUS.value,
-    learner_flags=plan.drop_flags(_arguments, program_flags) + extra_flags,
+    learner_flags=ray_cluster.drop_flags(_arguments, program_flags)
+    + extra_flags,
     actors=_ACTORS.value,
     actor_cpus=_ACTOR_CPUS.value,
     actor_flags=[

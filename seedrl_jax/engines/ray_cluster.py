@@ -6,14 +6,15 @@ they start, end and start again together, and the run's actors with them.
 
 import importlib
 import os
+import re
 import socket
+import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from seedrl_jax.engines import access as access_lib
 from seedrl_jax.engines import child
-from seedrl_jax.engines import plan as plan_lib
 
 # Variables of the launching shell that programs get, by their beginnings.
 _VARIABLES = ('JAX_', 'NCCL_', 'PYTHONPATH', 'SEEDRL_', 'XLA_')
@@ -34,6 +35,29 @@ Say = Callable[[str], None]
 
 class RunFailed(RuntimeError):
   """The run was not placed in time, or its learners failed too often."""
+
+
+class Plan(NamedTuple):
+  """Processes of a run, and what each of them gets."""
+
+  folder: str  # of the programs, on all nodes
+  learners: int  # one a node
+  learner_cpus: float
+  learner_gpus: float  # negative: all of a node
+  learner_flags: Sequence[str]
+  actors: int
+  actor_cpus: float
+  actor_flags: Sequence[str]
+  place_seconds: float  # in which the learners must get their nodes
+  max_failures: int  # of learners, after which they start again
+
+
+class Host(NamedTuple):
+  """A learner's node, and free ports there: for learners, and for actors."""
+
+  address: str
+  port: int
+  actors_port: int
 
 
 class _Member:
@@ -77,7 +101,7 @@ class RayRun:
   def __init__(
     self,
     address: str | None,
-    plan: plan_lib.Plan,
+    plan: Plan,
     access: access_lib.Access | None,
     show: Say,
   ):
@@ -108,7 +132,8 @@ class RayRun:
         f'--ray_address={address or ""}: no Ray cluster answers ({e}); give '
         "host:port, as 'ray status' and 'ray start --head' print it."
       ) from e
-    self._plan = plan_lib.with_gpus(plan, self._nodes())
+    nodes = [n['Resources'] for n in self._ray.nodes() if n['Alive']]
+    self._plan = with_gpus(plan, nodes)
     self._make = self._ray.remote(max_concurrency=2)(child.Child).options
 
   def stop(self) -> None:
@@ -155,7 +180,7 @@ class RayRun:
       except self._ray.exceptions.RayError as e:
         return f'learners could not be placed ({e})', True
       self._watch()
-      return plan_lib.failure([m.code for m in self._learners])
+      return failure([m.code for m in self._learners])
     finally:
       for member in (*self._learners, *self._actors):
         self._ray.kill(member.handle)
@@ -163,13 +188,18 @@ class RayRun:
 
   def _wait_for_nodes(self, group: Any) -> bool:
     """Waits for the learners' nodes; returns False if stopped meanwhile."""
-    deadline = time.monotonic() + self._plan.place_seconds
+    plan = self._plan
+    missing = (
+      f'--learners={plan.learners} needs as many nodes, each with '
+      f'{plan.learner_cpus:g} CPUs and {plan.learner_gpus:g} GPUs free; add '
+      'nodes, or lower --learners, --learner_cpus or --learner_gpus.'
+    )
+    deadline = time.monotonic() + plan.place_seconds
     say_at = time.monotonic()
     while not group.wait(1):
       if self._is_stopped:
         return False
       now = time.monotonic()
-      missing = plan_lib.shortage(self._plan, self._present())
       if now > deadline:
         raise RunFailed(missing)
       if now > say_at:
@@ -197,14 +227,14 @@ class RayRun:
     if self._plan.actors and not self._access:
       access = access_lib.make(addresses)
     for index, learner in enumerate(self._learners):
-      command = plan_lib.learner_command(
+      command = learner_command(
         self._plan, self._hosts, index, access.learner_flags
       )
       learner.start(command, access)
     self._secrets = access
     self._actors += map(self._start_actor, range(self._plan.actors))
 
-  def _find_hosts(self, group: Any) -> list[plan_lib.Host]:
+  def _find_hosts(self, group: Any) -> list[Host]:
     """Returns where the learners are, once their workers have started."""
     ports = self._ray.get(
       [member.handle.free_ports.remote(2) for member in self._learners],
@@ -212,16 +242,14 @@ class RayRun:
     )
     nodes = {n['NodeID']: n['NodeManagerAddress'] for n in self._ray.nodes()}
     places = self._ray.util.placement_group_table(group)['bundles_to_node_id']
-    return [
-      plan_lib.Host(nodes[places[i]], *pair) for i, pair in enumerate(ports)
-    ]
+    return [Host(nodes[places[i]], *pair) for i, pair in enumerate(ports)]
 
   def _start_actor(self, index: int) -> _Member:
     handle = self._make(
       num_cpus=self._plan.actor_cpus, scheduling_strategy='SPREAD'
     ).remote()
     actor = _Member(handle, self._prefixed(f'actor {index}'))
-    command = plan_lib.actor_command(
+    command = actor_command(
       self._plan, self._hosts, index, self._secrets.actor_flags
     )
     actor.start(command, self._secrets)
@@ -245,7 +273,7 @@ class RayRun:
         if waiting := sum(not actor.has_started for actor in self._actors):
           self._say(
             f'{waiting} of --actors={self._plan.actors} wait for '
-            f'{self._plan.actor_cpus:g} CPUs each; {self._present()}.'
+            f'{self._plan.actor_cpus:g} CPUs each.'
           )
     # Learners that finish do so together.
     has_failed = any(m.has_ended and m.code != 0 for m in self._learners)
@@ -286,8 +314,67 @@ class RayRun:
   def _prefixed(self, name: str) -> Say:
     return lambda line: self._show(f'[{name}] {line}')
 
-  def _nodes(self) -> list[plan_lib.Node]:
-    return [n['Resources'] for n in self._ray.nodes() if n['Alive']]
 
-  def _present(self) -> str:
-    return plan_lib.present(self._nodes(), self._ray.available_resources())
+def with_gpus(plan: Plan, nodes: Sequence[Mapping[str, float]]) -> Plan:
+  """Fills the GPUs in: all of the node that has the fewest, but some."""
+  if plan.learner_gpus >= 0:
+    return plan
+  gpus = [node['GPU'] for node in nodes if node.get('GPU')]
+  return plan._replace(learner_gpus=min(gpus, default=0.0))
+
+
+def drop_flags(arguments: Sequence[str], names: Collection[str]) -> list[str]:
+  """Returns arguments without the flags `names`, each of which has a value."""
+  others, remaining = [], iter(arguments)
+  for argument in remaining:
+    match = re.fullmatch(r'--?(\w+)(=.*)?', argument, re.DOTALL)
+    if match is None or match[1] not in names:
+      others.append(argument)
+    elif match[2] is None:
+      next(remaining, None)
+  return others
+
+
+def learner_command(
+  plan: Plan, hosts: Sequence[Host], index: int, access: Sequence[str]
+) -> list[str]:
+  """Returns a learner's command; `access`: flags for actors' connections."""
+  program, together = 'train.py', []
+  if len(hosts) > 1:
+    program = 'learner.py'
+    together = [
+      f'--coordinator={hosts[0].address}:{hosts[0].port}',
+      f'--num_processes={len(hosts)}',
+      f'--process_id={index}',
+    ]
+  if plan.actors:
+    port = hosts[index].actors_port
+    access = [f"--config.actors.addresses=('0.0.0.0:{port}',)", *access]
+  start = [sys.executable, f'{plan.folder}/{program}', *together]
+  # Values of the configuration must follow --config.
+  return [*start, *plan.learner_flags, *access]
+
+
+def actor_command(
+  plan: Plan, hosts: Sequence[Host], index: int, access: Sequence[str]
+) -> list[str]:
+  """Returns an actor's command; actors take turns at the learners."""
+  host = hosts[index % len(hosts)]
+  learner = f'--learner={host.address}:{host.actors_port}'
+  start = [sys.executable, f'{plan.folder}/actor.py', learner, '--patience=0']
+  return [*start, *access, *plan.actor_flags]
+
+
+def failure(ends: Sequence[int | None]) -> tuple[str, bool]:
+  """Returns what went wrong, if anything, and whether to blame the programs.
+
+  `ends` are learners' exit codes; None: lost with a worker or its node. If one
+  is lost, the others fail with it.
+  """
+  lost = [str(i) for i, end in enumerate(ends) if end is None]
+  failed = [f'{i} (exit code {end})' for i, end in enumerate(ends) if end]
+  if lost:
+    return f'learner {" and ".join(lost)} is lost with its worker', False
+  if failed:
+    return f'learner {" and ".join(failed)} has failed', True
+  return '', False

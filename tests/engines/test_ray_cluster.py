@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from seedrl_jax.engines import plan as plan_lib
+from seedrl_jax.engines import ray_cluster
 
-_PLAN = plan_lib.Plan(
+_PLAN = ray_cluster.Plan(
   folder='/c/launch',
   learners=2,
   learner_cpus=4,
@@ -18,7 +18,10 @@ _PLAN = plan_lib.Plan(
   place_seconds=1,
   max_failures=0,
 )
-_HOSTS = [plan_lib.Host('10.0.0.1', 5, 6), plan_lib.Host('10.0.0.2', 7, 8)]
+_HOSTS = [
+  ray_cluster.Host('10.0.0.1', 5, 6),
+  ray_cluster.Host('10.0.0.2', 7, 8),
+]
 
 
 @pytest.mark.parametrize(
@@ -32,39 +35,27 @@ _HOSTS = [plan_lib.Host('10.0.0.1', 5, 6), plan_lib.Host('10.0.0.2', 7, 8)]
   ],
 )
 def test_gpus_are_a_nodes(asked, nodes, gpus):
-  plan = plan_lib.with_gpus(_PLAN._replace(learner_gpus=asked), nodes)
+  plan = ray_cluster.with_gpus(_PLAN._replace(learner_gpus=asked), nodes)
   assert plan.learner_gpus == gpus
-
-
-def test_a_shortage_tells_what_is_asked_and_what_there_is():
-  nodes = [{'CPU': 2.0}, {'CPU': 2.0}, {'CPU': 8.0, 'GPU': 1.0}, {}]
-  cluster = plan_lib.present(nodes, {'CPU': 3.5})
-  assert plan_lib.shortage(_PLAN._replace(learner_gpus=1), cluster) == (
-    '--learners=2 needs as many nodes, each with 4 CPUs and 1 GPUs free, but '
-    'the cluster has 1 with 8 CPUs and 1 GPUs, 2 with 2 CPUs and 0 GPUs, 1 '
-    'with 0 CPUs and 0 GPUs; free, in all: 3.5 CPUs and 0 GPUs; add nodes, or '
-    'lower --learners, --learner_cpus or --learner_gpus.'
-  )
-  assert 'has no nodes;' in plan_lib.present([], {})
 
 
 def test_flags_are_dropped_with_their_values():
   arguments = ['--a=1', '--b', '2', '-c', '3', '--ab=a', '--d.a=5', '--b']
-  rest = plan_lib.drop_flags(arguments, {'a', 'b'})
+  rest = ray_cluster.drop_flags(arguments, {'a', 'b'})
   assert rest == ['-c', '3', '--ab=a', '--d.a=5']
   lines = ['--ab=a\nb', '--b=\n']
-  assert plan_lib.drop_flags(lines, {'b'}) == lines[:1]
+  assert ray_cluster.drop_flags(lines, {'b'}) == lines[:1]
 
 
 def test_commands_of_several_learners_and_their_actors():
-  learner = plan_lib.learner_command(_PLAN, _HOSTS, 1, ['--config.token=t'])
+  learner = ray_cluster.learner_command(_PLAN, _HOSTS, 1, ['--config.token=t'])
   assert ' '.join(learner) == (
     f'{sys.executable} /c/launch/learner.py --coordinator=10.0.0.1:5 '
     '--num_processes=2 --process_id=1 --config=x --workdir=w '
     "--config.actors.addresses=('0.0.0.0:8',) --config.token=t"
   )
   actors = [
-    plan_lib.actor_command(_PLAN, _HOSTS, i, ['--token=t']) for i in range(3)
+    ray_cluster.actor_command(_PLAN, _HOSTS, i, ['--token=t']) for i in range(3)
   ]
   assert ' '.join(actors[0]) == (
     f'{sys.executable} /c/launch/actor.py --learner=10.0.0.1:6 '
@@ -76,7 +67,7 @@ def test_commands_of_several_learners_and_their_actors():
 
 def test_one_learner_trains_alone():
   plan = _PLAN._replace(actors=0)
-  command = plan_lib.learner_command(plan, _HOSTS[:1], 0, [])
+  command = ray_cluster.learner_command(plan, _HOSTS[:1], 0, [])
   assert command[1:] == ['/c/launch/train.py', '--config=x', '--workdir=w']
 
 
@@ -92,4 +83,4 @@ def test_one_learner_trains_alone():
   ],
 )
 def test_lost_learners_are_not_blamed(ends, reason, is_counted):
-  assert plan_lib.failure(ends) == (reason, is_counted)
+  assert ray_cluster.failure(ends) == (reason, is_counted)
