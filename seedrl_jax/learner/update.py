@@ -3,8 +3,9 @@
 Devices may be of several hosts: each places and reads only what is on its own.
 """
 
+import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +16,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.learner import fingerprints
-from seedrl_jax.learner import output as output_lib
 
 # For a single call on the CPU: compiles in a third of the time.
 _RUN_ONCE = {'xla_backend_optimization_level': 1}
@@ -43,21 +43,46 @@ def initial_state(agent: base.Agent, key: jax.Array) -> LearnerState:
     return make(key)
 
 
-class Program(NamedTuple):
-  """A jitted function of a run, and what it is called with.
+@functools.partial(
+  jax.tree_util.register_dataclass,
+  data_fields=['values'],
+  meta_fields=['names'],
+)
+@dataclasses.dataclass(frozen=True)
+class Metrics:
+  """Metrics as one array, because every result of a program takes time.
 
   Attributes:
-    function: made by `jax.jit` or `jax.pmap`.
-    shapes: `ShapeDtypeStruct`s of its arguments.
-    donated: index of the argument whose memory the results take; None: none.
-    calls: in an update.
+    values: float32 `[M]`, the same on all devices.
+    names: one per value.
   """
 
-  name: str
-  function: Any
-  shapes: tuple[Any, ...]
-  donated: int | None = None
-  calls: int = 1
+  values: jax.Array
+  names: tuple[str, ...]
+
+  @classmethod
+  def pack(cls, metrics: Mapping[str, jax.Array]) -> 'Metrics':
+    """Packs scalars, sorted by name; raises ValueError for other shapes."""
+    names = tuple(sorted(metrics))
+    for name in names:
+      if shape := jnp.shape(metrics[name]):
+        raise ValueError(
+          f'The metric {name} has the shape {shape}; return a scalar.'
+        )
+    return cls(jnp.array([metrics[x] for x in names], jnp.float32), names)
+
+  def fetch(self) -> dict[str, float]:
+    """Returns the metrics on the host."""
+    values = jax.device_get(self.values.addressable_data(0))
+    return dict(zip(self.names, values.tolist(), strict=True))
+
+
+class Output(NamedTuple):
+  """A `base.UpdateOutput`, packed; its priorities lead with `[D]`."""
+
+  metrics: Metrics
+  finite: jax.Array
+  priorities: jax.Array | None
 
 
 class UpdateResult(NamedTuple):
@@ -70,7 +95,7 @@ class UpdateResult(NamedTuple):
   """
 
   state: LearnerState
-  output: output_lib.Output
+  output: Output
   params: base.Params
   num_steps: int
 
@@ -112,7 +137,7 @@ class PmapStep(GradientStep):
 
   def __init__(self, agent: base.Agent, devices: Sequence[jax.Device]):
     self._num_steps = agent.updates_per_batch
-    self._update = _on_all(agent, devices)
+    self._update = on_all(agent, devices)
 
   def __call__(
     self, state: LearnerState, batch: types.Batch, progress: float
@@ -122,32 +147,6 @@ class PmapStep(GradientStep):
     key = [None] if isinstance(update, base.UpdateInPieces) else []
     state, output, params = update(state, batch, *key, np.float32(progress))
     return UpdateResult(state, output, params, self._num_steps)
-
-  def programs(self, state: Any, batch: Any) -> list[Program]:
-    """Returns what an update calls, in order.
-
-    `state` and `batch` are shapes, with the leading `[D]`.
-    """
-    progress = jax.ShapeDtypeStruct((), jnp.float32)
-    if not isinstance(self._update, base.UpdateInPieces):
-      return [Program('update', self._update, (state, batch, progress), 0)]
-    steps = self._update
-    total, pieces = jax.eval_shape(steps.cut, state, batch, None)
-    _, result = jax.eval_shape(steps.accumulate, total, state, pieces[0])
-    results = [result] * len(pieces)
-    return [
-      Program('update: cut', steps.cut, (state, batch, None)),
-      Program(
-        'update: accumulate',
-        steps.accumulate,
-        (total, state, pieces[0]),
-        0,
-        len(pieces),
-      ),
-      Program(
-        'update: finish', steps.finish, (state, total, results, progress), 0
-      ),
-    ]
 
 
 class Updater:
@@ -274,13 +273,13 @@ class Updater:
     return self.step.whole_state(host_state(state))
 
 
-def _on_all(
+def on_all(
   agent: base.Agent, devices: Sequence[jax.Device]
 ) -> Callable[..., Any] | base.UpdateInPieces:
   """Returns the update, or its pieces, on all training devices."""
   pmap = functools.partial(jax.pmap, axis_name=base.AXIS, devices=devices)
   # Outputs that are equal on all devices have no device axis.
-  out_axes = (0, output_lib.Output._make((None, None, 0)), None)
+  out_axes = (0, Output._make((None, None, 0)), None)
 
   if not isinstance(agent.update, base.UpdateInPieces):
     return pmap(
@@ -310,7 +309,7 @@ def _on_all(
 
 def update(
   agent: base.Agent, state: LearnerState, batch: types.Batch, progress: Any
-) -> tuple[LearnerState, output_lib.Output, base.Params]:
+) -> tuple[LearnerState, Output, base.Params]:
   """Returns the next state, the output and acting parameters.
 
   Runs on each training device, under the axis `base.AXIS`, unless the agent's
@@ -337,7 +336,7 @@ def _end(
   state: LearnerState,
   agent_state: base.State,
   output: base.UpdateOutput,
-) -> tuple[LearnerState, output_lib.Output, base.Params]:
+) -> tuple[LearnerState, Output, base.Params]:
   """Returns the next state, if finite; the output; and acting parameters."""
   key, _ = jax.random.split(state.key)
   new_state = LearnerState(
@@ -350,7 +349,10 @@ def _end(
   # The next update donates the state's buffers, and XLA may let equal outputs
   # share one.
   params = jax.tree.map(jnp.copy, agent.acting_params(new_state.agent))
-  return new_state, output_lib.pack(output), params
+  packed = Output(
+    Metrics.pack(output.metrics), output.finite, output.priorities
+  )
+  return new_state, packed, params
 
 
 def first_shard(tree: types.Nest) -> types.Nest:

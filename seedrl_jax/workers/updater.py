@@ -10,7 +10,6 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base
-from seedrl_jax.learner import output as output_lib
 from seedrl_jax.learner import update
 from seedrl_jax.workers import board as board_lib
 from seedrl_jax.workers import flat, server, shared
@@ -95,7 +94,7 @@ class AsynchronousStep(update.GradientStep):
     key: jax.Array,
     before: jax.Array,
     progress: jax.Array,
-  ) -> tuple[jax.Array, output_lib.Output, jax.Array]:
+  ) -> tuple[jax.Array, update.Output, jax.Array]:
     """Returns the flat gradient, the output and the next key.
 
     `before` is the progress at the last update.
@@ -109,11 +108,11 @@ class AsynchronousStep(update.GradientStep):
     grads, metrics, priorities = self.flat.trainer.gradient(state, batch, key)
     leaves = [jnp.ravel(x) for x in jax.tree.leaves(grads)]
     metrics |= {'learning_rate': self.flat.trainer.learning_rate(progress)}
-    packed = output_lib.Metrics.pack(metrics)
+    packed = update.Metrics.pack(metrics)
     finite = jnp.isfinite(packed.values).all()
     if priorities is not None:
       priorities = priorities[None]
-    output = output_lib.Output(packed, finite, priorities)
+    output = update.Output(packed, finite, priorities)
     return jnp.concatenate(leaves), output, next_key[None]
 
   def __call__(
@@ -139,7 +138,7 @@ class AsynchronousStep(update.GradientStep):
 
   def _run(
     self, state: update.LearnerState, batch: types.Batch, progress: float
-  ) -> tuple[jax.Array, output_lib.Output, jax.Array]:
+  ) -> tuple[jax.Array, update.Output, jax.Array]:
     return self._gradient(
       self._snapshot.params,
       self._snapshot.target,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedrl_jax.learner import inspection
+from seedrl_jax.learner import learner as learner_lib
 from tests.learner import toys
 
 
@@ -26,7 +26,7 @@ class _Clock:
 @pytest.fixture
 def clock(monkeypatch):
   clock = _Clock()
-  monkeypatch.setattr(inspection.time, 'perf_counter', lambda: clock.now)
+  monkeypatch.setattr(learner_lib.time, 'perf_counter', lambda: clock.now)
   monkeypatch.setattr(jax, 'device_get', clock.advance_on(jax.device_get))
   return clock
 
@@ -39,7 +39,7 @@ def test_measures_on_request_for_at_most_one_percent_of_the_time(clock):
   def measure(params, inputs, core):
     return {'sum': params + jnp.sum(inputs.reward)}
 
-  inspector = inspection.Inspector(measure)
+  inspector = learner_lib.Inspector(measure)
   batch = _batch([1.0, 2.0])
   reward = float(batch.unroll.steps.reward.sum())
 
@@ -77,6 +77,6 @@ def test_measures_no_more_than_a_piece_or_a_thousand_observations(
 
   batch = _batch([0.0] * size)
   assert np.shape(batch.unroll.steps.reward)[1] == 2
-  inspector = inspection.Inspector(measure, pieces)
+  inspector = learner_lib.Inspector(measure, pieces)
   inspector.maybe_measure(jnp.zeros(()), batch)
   assert shapes == [(2, expected)]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from seedrl_jax.learner import learner as learner_lib
-from seedrl_jax.learner import output as output_lib
 from seedrl_jax.learner import prefetch, update
 from seedrl_jax.replay import base as replay_base
 from tests.learner import toys
@@ -66,8 +65,8 @@ class _SlowUpdater:
     self._log.events.append(f'dispatch {number}')
     finite = _Finite(self._log, number)
     self.dispatched.append(finite)
-    metrics = output_lib.Metrics.pack({})
-    output = output_lib.Output(metrics, finite, jnp.zeros((1, 1)))
+    metrics = update.Metrics.pack({})
+    output = update.Output(metrics, finite, jnp.zeros((1, 1)))
     return update.UpdateResult(state, output, state.agent.params, 1)
 
 

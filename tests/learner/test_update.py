@@ -197,3 +197,16 @@ def test_a_device_that_differs_shows():
   step = updater._place([np.array(x, np.int32) for x in (0, 0, 1)])
   first, second, third = updater.fingerprints(state._replace(step=step))
   assert first == second != third
+
+
+@pytest.mark.parametrize(
+  'metrics', [{}, {'b': 1.5, 'a': True, 'c': jnp.int32(3)}]
+)
+def test_metrics_come_back_by_name(metrics):
+  packed = jax.jit(update.Metrics.pack)(metrics)
+  assert list(packed.fetch().items()) == sorted(metrics.items())
+
+
+def test_a_metric_that_is_no_scalar_is_named():
+  with pytest.raises(ValueError, match=r'metric td has the shape \(2,\)'):
+    update.Metrics.pack({'loss': 1.0, 'td': jnp.zeros(2)})

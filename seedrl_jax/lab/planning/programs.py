@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.extend import core
 
 from seedrl_jax import types
+from seedrl_jax.agents import base as agents
 from seedrl_jax.inference import device_step, specs
 from seedrl_jax.lab.planning import flops as flops_lib
 from seedrl_jax.lab.planning import hlo
@@ -45,7 +46,24 @@ class Compiled(NamedTuple):
   donated: tuple[int, int] | None
 
 
-def list_programs(plan: plan_lib.Plan) -> Iterator[update.Program]:
+class Program(NamedTuple):
+  """A jitted function of a run, and what it is called with.
+
+  Attributes:
+    function: made by `jax.jit` or `jax.pmap`.
+    shapes: `ShapeDtypeStruct`s of its arguments.
+    donated: index of the argument whose memory the results take; None: none.
+    calls: in an update.
+  """
+
+  name: str
+  function: Any
+  shapes: tuple[Any, ...]
+  donated: int | None = None
+  calls: int = 1
+
+
+def list_programs(plan: plan_lib.Plan) -> Iterator[Program]:
   """Yields the programs of a run on the devices of `plan`.
 
   The initial state is not among them, as the host's CPU computes it.
@@ -54,12 +72,11 @@ def list_programs(plan: plan_lib.Plan) -> Iterator[update.Program]:
   step: Any = jax.ShapeDtypeStruct((), jnp.int32)
   key: Any = jax.ShapeDtypeStruct((2,), jnp.uint32)
   state = update.LearnerState(agent.state_shapes(), step, key)
-  unroll = plan_lib.unroll_spec(plan)
+  unroll = plan.unroll_spec
   batch = specs.blank_batch(unroll, plan.batch_width)
-  devices = plan.updater.devices
-  count = len(devices)
-  yield from update.PmapStep(agent, devices).programs(
-    _leading(count, state), _leading(count, batch)
+  count = len(plan.updater.devices)
+  yield from _update_programs(
+    plan, _leading(count, state), _leading(count, batch)
   )
   device = plan.topology.inference[0]
   if plan.device_env is not None:
@@ -69,14 +86,39 @@ def list_programs(plan: plan_lib.Plan) -> Iterator[update.Program]:
   if agent.initial_priorities is not None:
     block = specs.blank_batch(unroll, plan.block_width).unroll.steps
     steps = _on(device, types.without_observation(block))
-    yield update.Program(
+    yield Program(
       'initial priorities', jax.jit(agent.initial_priorities), (steps,)
     )
 
 
+def _update_programs(
+  plan: plan_lib.Plan, state: Any, batch: Any
+) -> Iterator[Program]:
+  """Yields what an update calls; shapes have the leading `[D]`."""
+  steps = update.on_all(plan.agent, plan.updater.devices)
+  progress: Any = jax.ShapeDtypeStruct((), jnp.float32)
+  if not isinstance(steps, agents.UpdateInPieces):
+    yield Program(UPDATE, steps, (state, batch, progress), 0)
+    return
+  total, pieces = jax.eval_shape(steps.cut, state, batch, None)
+  _, result = jax.eval_shape(steps.accumulate, total, state, pieces[0])
+  yield Program(f'{UPDATE}: cut', steps.cut, (state, batch, None))
+  yield Program(
+    f'{UPDATE}: accumulate',
+    steps.accumulate,
+    (total, state, pieces[0]),
+    0,
+    len(pieces),
+  )
+  results = [result] * len(pieces)
+  yield Program(
+    f'{UPDATE}: finish', steps.finish, (state, total, results, progress), 0
+  )
+
+
 def _inference_programs(
   plan: plan_lib.Plan, device: jax.Device
-) -> Iterator[update.Program]:
+) -> Iterator[Program]:
   agent, spec = plan.agent, plan.env_spec.stream
   header = specs.Packing(specs.header_spec(spec.action))
   output = specs.output_spec(agent, spec, agent.params_shapes())
@@ -101,19 +143,19 @@ def _inference_programs(
       ),
       _array(device, (size, header.width), jnp.int32),
     )
-    yield update.Program(
+    yield Program(
       f'{ACT} {size}', programs.act, shapes, 1 if has_core else None
     )
   if has_core:
     rows_taken = (core(sizes[-1]), _array(device, (sizes[-1],), jnp.int32))
-    yield update.Program(f'take core {sizes[-1]}', programs.take, rows_taken)
+    yield Program(f'take core {sizes[-1]}', programs.take, rows_taken)
   if has_core and plan.config.learner.max_lag is not None:
     head = _array(device, (sizes[-1], header.width), jnp.int32)
     restored = (table, head, core(sizes[-1]))
-    yield update.Program(f'restore {sizes[-1]}', programs.restore, restored, 0)
+    yield Program(f'restore {sizes[-1]}', programs.restore, restored, 0)
 
 
-def _unroll_program(plan: plan_lib.Plan, device: jax.Device) -> update.Program:
+def _unroll_program(plan: plan_lib.Plan, device: jax.Device) -> Program:
   """Returns what acts in environments in JAX, named by its steps."""
   share = next(x for x in plan.shares if x.device == device and not x.is_remote)
   program = plan_lib.unroll_program(plan, share)
@@ -125,7 +167,7 @@ def _unroll_program(plan: plan_lib.Plan, device: jax.Device) -> update.Program:
     jax.eval_shape(program.init, key),
   )
   steps = len(share.global_env_id) * plan.config.unroll_length
-  return update.Program(
+  return Program(
     f'{ACT} and step {steps}',
     jax.jit(program, donate_argnums=3),
     _on(device, shapes),
@@ -169,7 +211,7 @@ def _shapes_of(make: Callable[[int], Any], device: jax.Device, n: int) -> Any:
 
 
 def compile_program(
-  program: update.Program, num_devices: int, platform: str
+  program: Program, num_devices: int, platform: str
 ) -> Compiled:
   """Compiles one program; `num_devices` is that of its leading axes."""
   compiled = program.function.lower(*program.shapes).compile()
