@@ -123,7 +123,17 @@ def parse_flags(argv: list[str]) -> list[str]:
     run_config = _run_config(argv)
     rest = config_flag.parse(argv, run_config=run_config)
     if run_config is not None:
-      _check_resume(arguments, run_config)
+      name = config_flag.path_of(arguments)
+      saved_config.check_resume(
+        workdir.Workdir(WORKDIR.value),
+        run_config,
+        CONFIG.value,
+        config_flag.overrides(),
+        config_flag.load(arguments) if name else None,
+        name or '',
+        allow_flags.allowed(),
+        shlex.join(['seedrl', program.NAME, *arguments]),
+      )
   except ValueError as e:
     sys.exit(f'{program.NAME}: {e}')
   program.refuse_arguments(
@@ -131,10 +141,6 @@ def parse_flags(argv: list[str]) -> list[str]:
   )
   if not WORKDIR.value:
     sys.exit(f'{program.NAME}: --workdir is missing; name a folder for it.')
-  try:
-    workdir.Workdir(WORKDIR.value)
-  except workdir.WorkdirError as e:
-    sys.exit(f'{program.NAME}: {e}')
   return rest
 
 
@@ -152,26 +158,6 @@ def _run_config(argv: Sequence[str]) -> types.Config | None:
   ):
     return None
   return saved_config.read(directory)
-
-
-def _check_resume(arguments: Sequence[str], run_config: types.Config) -> None:
-  """Checks --config against the run's, and that its functions may run.
-
-  Raises:
-    ValueError: if values differ, or functions of a user need permission.
-  """
-  name, changed = config_flag.path_of(arguments), config_flag.overrides()
-  # What the user names may run.
-  sources = [saved_config.part(CONFIG.value, changed)]
-  if name:
-    file = config_flag.load(arguments)
-    saved_config.check_same(run_config, file, name, changed)
-    sources.append(file.to_dict())
-  allowed = {*allow_flags.allowed()}
-  allowed.update(flag for x in sources for flag in saved_config.flags_needed(x))
-  command = shlex.join(['seedrl', program.NAME, *arguments])
-  directory = workdir.Workdir(WORKDIR.value)
-  saved_config.check_trust(CONFIG.value, allowed, directory, command)
 
 
 def main(

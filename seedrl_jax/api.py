@@ -167,13 +167,10 @@ def _whole_config(
     raise AssertionError
   names = [key.replace('__', '.') for key in overrides]
   whole = _override(saved, overrides)
-  permissions = _flags(allowed)
-  permissions += saved_config.flags_needed(saved_config.part(whole, names))
-  if config is not None:
-    file = config_files.load(config)
-    saved_config.check_same(saved, file, config, names)
-    permissions += saved_config.flags_needed(file.to_dict())
-  saved_config.check_trust(whole, permissions, directory)
+  file = None if config is None else config_files.load(config)
+  saved_config.check_resume(
+    directory, saved, whole, names, file, config or '', _flags(allowed)
+  )
   return whole
 
 

@@ -14,7 +14,7 @@ from seedrl_jax.hosts import coordinator
 from seedrl_jax.hosts import votes as votes_lib
 from seedrl_jax.learner import fingerprints, update
 from seedrl_jax.learner import learner as learner_lib
-from seedrl_jax.runtime import config_changes, process, threads
+from seedrl_jax.runtime import config_files, process, threads
 
 # Keys, or prefixes of keys, in which hosts may differ.
 _OWN_KEYS = (
@@ -88,7 +88,7 @@ class SeveralHosts(coordinator.Coordinator):
       )
     answers = self._votes.gather({
       'devices': jax.local_device_count(),
-      'config': config_changes.flat_config(config),
+      'config': config_files.flat_config(config),
     })
     check_same([host['devices'] for host in answers], '{} devices')
     _check_configs([host['config'] for host in answers])

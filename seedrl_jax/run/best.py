@@ -35,7 +35,7 @@ class BestCheckpoint:
     self._count = 0
     self._best, self._is_due = -math.inf, False
     if record := self._storage.newest_record():
-      returns = report.RunRecord.parse(record).eval_returns
+      returns = record['eval_returns']
       self._best = sum(returns) / max(len(returns), 1)
 
   def note(self, window: report.EpisodeWindow) -> None:

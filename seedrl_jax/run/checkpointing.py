@@ -5,7 +5,6 @@ only waits until the replay is settled on what it saves. The environments do not
 wait and may be milliseconds ahead.
 """
 
-import contextlib
 import dataclasses
 import os
 import threading
@@ -21,7 +20,8 @@ from seedrl_jax.configs import base as base_config
 from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import checkpoints as checkpoints_lib
-from seedrl_jax.runtime import checkpoints, config_changes, file_io, report
+from seedrl_jax.run import saved_config
+from seedrl_jax.runtime import checkpoints, file_io, report
 from seedrl_jax.runtime import workdir as workdir_lib
 
 StateSource = Callable[[], update.LearnerState]
@@ -31,13 +31,10 @@ Storage = checkpoints.Checkpoints | checkpoints.NumbersOfCheckpoints
 
 # Fields of agents' states that count, and the optimiser's.
 _COUNTERS, _OPTIMIZER = ('step', 'progress'), 'opt_state'
-# Keys and sections that the parameters' shapes depend on.
-_SHAPING = ('agent.', 'env.id.', 'env.stack_num.', 'network.', 'normalization.')
 
 
 def warm_start(
   initial: update.LearnerState,
-  config: ml_collections.ConfigDict,
   source: str | os.PathLike[str],
   has_optimizer: bool,
   say: Callable[[str], None],
@@ -56,13 +53,10 @@ def warm_start(
   try:
     checkpoint = storage.restore(initial.agent, 'agent', without=without)
   except checkpoints.CheckpointMismatch as e:
-    texts = [str(e).partition('. Use ')[0]]
-    with contextlib.suppress(workdir_lib.WorkdirError):
-      old = directory.read_config(base_config.SAVED)
-      texts = [*config_changes.differences(old, config, _SHAPING), *texts]
+    text = str(e).partition('. Use ')[0]
     raise ValueError(
-      f'--init_from={source}: {"; ".join(texts)}; take the same agent, '
-      'network, normalization and spaces, or start without it.'
+      f'--init_from={source}: {text}; take the same agent, network, '
+      'normalization and spaces, or start without it.'
     ) from e
   if checkpoint is None:
     raise ValueError(
@@ -107,7 +101,7 @@ class RunCheckpoints:
       )
     if self.storage.steps():
       old = workdir.read_config(base_config.SAVED)
-      if changes := config_changes.check_resumable(old, config):
+      if changes := saved_config.check_resumable(old, config):
         say('Resuming with changes: ' + '; '.join(changes))
     elif leads and workdir.config_json.exists():
       say(
@@ -132,11 +126,11 @@ class RunCheckpoints:
         )
       return initial
     try:
-      self.record = report.RunRecord.parse(restored.record)
-    except ValueError as e:
+      self.record = report.RunRecord(**restored.record)
+    except TypeError as e:
       raise workdir_lib.WorkdirError(
         f'Checkpoint {restored.step} in --workdir={self._workdir.path} is of '
-        f'another release, or damaged: its record has {e}; start with another.'
+        f'another release ({e}); start with another.'
       ) from e
     self._say(
       f'Resuming from checkpoint {restored.step}: {self.record.env_steps} '
@@ -177,7 +171,8 @@ class RunCheckpoints:
   @property
   def replay_path(self) -> str | None:
     """Path for `restore_replay`; None for nothing."""
-    if not (self._config.replay and self.record.replay):
+    # A stranger's record could name another folder.
+    if not (self._config.replay and self.record.replay.isdecimal()):
       return None
     return str(self._workdir.replay / self.record.replay)
 
@@ -190,7 +185,7 @@ class RunCheckpoints:
     saved = checkpoints_lib.ReplayCheckpoints(
       store, self._workdir.replay, self._say
     )
-    if self.record.replay:
+    if self.replay_path:
       try:
         saved.restore(self.record.replay)
       except replay.CheckpointError as e:

@@ -12,11 +12,30 @@ import ml_collections
 
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import trust
-from seedrl_jax.runtime import config_changes, config_files, keys, settings
+from seedrl_jax.runtime import config_files, keys, settings
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # Differences that a message names.
 _MOST_NAMED = 5
+# Keys that a checkpoint depends on, so a resumed run cannot change them.
+_FIXED = (
+  'agent.',
+  'env.id.',
+  'env.factory.',
+  'env.stack_num.',
+  'network.',
+  'optimizer.name.',
+  'optimizer.rmsprop_centered.',
+  'optimizer.rmsprop_momentum.',
+)
+# Except for these, which the parameters' shapes show. Earlier releases lack
+# them.
+_FREE = {
+  'network.categories',
+  'network.popart',
+  'network.use_action_mask',
+  'network.use_task',
+}
 
 
 def read(directory: workdir_lib.Workdir) -> ml_collections.ConfigDict | None:
@@ -60,23 +79,79 @@ def _add_key(config: ml_collections.ConfigDict, key: str, value: Any) -> None:
   config[last] = value
 
 
-def check_same(
+def check_resumable(
+  old: ml_collections.ConfigDict, new: ml_collections.ConfigDict
+) -> list[str]:
+  """Returns a configuration's changes as 'key: old -> new'.
+
+  Raises WorkdirError if the checkpoint forbids some; names all of them.
+  """
+  before, after = config_files.flat_config(old), config_files.flat_config(new)
+  for key in config_files.reported(after):
+    after[key] = before[key]
+  changes: dict[str, str] = {}
+  for key in sorted(before.keys() | after.keys()):
+    a, b = before.get(key), after.get(key)
+    if a != b:
+      changes[key] = f'{key}: {a} -> {b}'
+  refused = '; '.join(
+    text
+    for key, text in changes.items()
+    if f'{key}.'.startswith(_FIXED) and key not in _FREE
+  )
+  if refused:
+    raise workdir_lib.WorkdirError(
+      'The configuration does not fit the checkpoint in --workdir '
+      f'({refused}); undo that or start with another --workdir.'
+    )
+  return list(changes.values())
+
+
+def check_resume(
+  directory: workdir_lib.Workdir,
+  saved: ml_collections.ConfigDict,
+  config: ml_collections.ConfigDict,
+  changed: Collection[str],
+  file: ml_collections.ConfigDict | None = None,
+  name: str = '',
+  allowed: Collection[str] = (),
+  command: str = '',
+) -> None:
+  """Checks that a run may go on with a configuration.
+
+  Args:
+    saved: that of the run in `directory`.
+    config: `saved` with the keys `changed` by the user.
+    file: what else the user gives, if anything, as the file `name`.
+    allowed: flags that allow functions, see `flags_needed`.
+    command: that of the user, for the message.
+
+  Raises ValueError if values of the file differ from the run's, or functions
+  lack a permission: a stranger may have named them. The user's need none.
+  """
+  sources = [_part(config, changed)]
+  if file is not None:
+    _check_same(saved, file, name, changed)
+    sources.append(file.to_dict())
+  allowed = {*allowed, *(flag for x in sources for flag in flags_needed(x))}
+  needed = flags_needed(config.to_dict())
+  if missing := [flag for flag in needed if flag not in allowed]:
+    names = ', '.join(flag.partition('=')[2] for flag in missing)
+    fix = f'{command} {shlex.join(missing)}'.strip()
+    raise ValueError(
+      f'--workdir={directory.path}: its run asks for {names}, and a work '
+      f'directory of others could so run any code; if you trust it: {fix}'
+    )
+
+
+def _check_same(
   saved: ml_collections.ConfigDict,
   file: ml_collections.ConfigDict,
   name: str,
   changed: Collection[str],
 ) -> None:
-  """Checks that a configuration's file agrees with the run that it resumes.
-
-  Args:
-    saved: the run's configuration.
-    file: that of the file `name`.
-    changed: keys that the user gives anyway.
-
-  Raises ValueError if values differ; names them.
-  """
-  a, b = config_changes.flat_config(saved), config_changes.flat_config(file)
-  changed = {*changed, *config_changes.reported(a)}
+  a, b = config_files.flat_config(saved), config_files.flat_config(file)
+  changed = {*changed, *config_files.reported(a)}
   keys_of_both = [
     key
     for key in sorted(a.keys() & b.keys())
@@ -109,32 +184,7 @@ def flags_needed(config: Mapping[str, Any]) -> list[str]:
   ]
 
 
-def check_trust(
-  config: ml_collections.ConfigDict,
-  allowed: Collection[str],
-  directory: workdir_lib.Workdir,
-  command: str = '',
-) -> None:
-  """Checks that a run's functions may run; a stranger may have named them.
-
-  Args:
-    allowed: flags that allow functions, see `flags_needed`.
-    command: that of the user, for the message.
-
-  Raises ValueError if flags are missing; names all of them.
-  """
-  needed = flags_needed(config.to_dict())
-  missing = [flag for flag in needed if flag not in allowed]
-  if missing:
-    names = ', '.join(flag.partition('=')[2] for flag in missing)
-    fix = f'{command} {shlex.join(missing)}'.strip()
-    raise ValueError(
-      f'--workdir={directory.path}: its run asks for {names}, and a work '
-      f'directory of others could so run any code; if you trust it: {fix}'
-    )
-
-
-def part(
+def _part(
   config: ml_collections.ConfigDict, names: Collection[str]
 ) -> dict[str, Any]:
   """Returns the values of some dotted keys, as nested dicts."""

@@ -199,33 +199,15 @@ def _read(path: pathlib.Path) -> Checkpoint:
     if hashlib.sha256(contents).digest() != digest:
       raise _Damaged('its contents do not match their digest')
     line, _, arrays = contents.partition(b'\n')
-    try:
-      header = file_io.json_object(line)
-    except ValueError as e:
-      raise _Damaged(f'it does not begin with a header: {e}') from e
+    header = json.loads(line)
   if header.get('layout') != _LAYOUT:
     raise CheckpointMismatch(
       f'Checkpoint {path.name} in {path.parents[1]} is of another release of '
       'seedrl-jax, with another layout; go on with that release, or give '
       'another --workdir.'
     )
-  if not isinstance(header.get('record'), dict):
-    raise _Damaged('it has no record')
-  return Checkpoint(int(path.name), _parse_arrays(arrays), header['record'])
-
-
-def _parse_arrays(data: bytes) -> dict[str, np.ndarray]:
-  try:
-    arrays = serialization.msgpack_restore(data)
-  # MessagePack, Flax and NumPy raise many kinds on foreign contents.
-  except Exception as e:
-    raise _Damaged(f'its arrays cannot be read: {e!r}') from e
-  if not isinstance(arrays, dict) or not all(
-    isinstance(name, str) and isinstance(array, np.ndarray)
-    for name, array in arrays.items()
-  ):
-    raise _Damaged('it does not hold arrays by name')
-  return arrays
+  state = serialization.msgpack_restore(arrays)
+  return Checkpoint(int(path.name), state, header['record'])
 
 
 def _time_written(path: pathlib.Path) -> float:

@@ -3,7 +3,9 @@
 import difflib
 import importlib
 import importlib.util
+import json
 import pathlib
+from collections.abc import Container, Mapping
 from typing import Any
 
 import ml_collections
@@ -48,6 +50,23 @@ def load(name: str) -> ml_collections.ConfigDict:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
   return settings.find_function(name, module, 'get_config')().lock()
+
+
+def reported(config: Mapping[str, Any]) -> set[str]:
+  """Returns the keys of a flat configuration that the environments set.
+
+  With a factory or tasks, the id is only the name that these report.
+  """
+  has_name = config['env.factory'] or config.get('env.tasks')
+  return {'env.id'} if has_name else set()
+
+
+def flat_config(
+  config: ml_collections.ConfigDict, whole: Container[str] = ()
+) -> dict[str, Any]:
+  """Returns values, as in JSON, by dotted keys; sections in `whole` are one."""
+  plain = json.loads(json.dumps(config.to_dict(), default=str))
+  return dict(settings.leaves(plain, whole))
 
 
 def set_key(config: ml_collections.ConfigDict, key: str, value: Any) -> None:

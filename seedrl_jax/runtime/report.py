@@ -9,8 +9,6 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from seedrl_jax.runtime import settings
-
 # A report's values by name; None for what is not known.
 Row = Mapping[str, float | None]
 UPDATES, FRAMES = 'time/updates', 'time/env_frames'
@@ -73,29 +71,6 @@ class Snapshot:
     return dataclasses.replace(self, **sums)
 
 
-_COUNT = settings.integer(0, 2**62)
-_WORDS = settings.each(settings.integer(0, 2**32 - 1))
-# The values that the fields of `RunRecord` may have.
-_RECORD = {
-  'env_steps': _COUNT,
-  'eval_steps': _COUNT,
-  'seconds': settings.number(0),
-  'cpu_seconds': settings.number(0),
-  'starts': settings.integer(0, 10**9),
-  'returns': settings.each(settings.SCORE),
-  'eval_returns': settings.each(settings.SCORE),
-  'value_std': settings.optional(settings.number(0)),
-  'replay': settings.Allowed(
-    lambda x: x == '' or (isinstance(x, str) and x.isdecimal()),
-    'give the name of a checkpoint',
-  ),
-  'inference_keys': settings.Allowed(
-    lambda x: settings.each(_WORDS).admits(x) and len({*map(len, x)}) < 2,
-    'give keys of equal lengths',
-  ),
-}
-
-
 @dataclasses.dataclass
 class RunRecord:
   """Counters of the run over all its starts; steps are transitions."""
@@ -113,14 +88,6 @@ class RunRecord:
   replay: str = ''  # name of the saved replay; '': none
   # PRNG key of each inference stream, as integers.
   inference_keys: list[list[int]] = dataclasses.field(default_factory=list)
-
-  @classmethod
-  def parse(cls, values: Mapping[str, Any]) -> 'RunRecord':
-    """Returns the record of JSON values; raises ValueError if it is none."""
-    for name, value in values.items():
-      if name not in _RECORD or not _RECORD[name].admits(value):
-        raise ValueError(f'{name}={value!r:.99}')
-    return cls(**values)
 
 
 class Summary(NamedTuple):

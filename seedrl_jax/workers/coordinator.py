@@ -20,7 +20,7 @@ from seedrl_jax.hosts import coordinator
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.learner import update
-from seedrl_jax.runtime import config_changes, process, threads
+from seedrl_jax.runtime import config_files, process, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.workers import board as board_lib
 from seedrl_jax.workers import children as children_lib
@@ -72,8 +72,8 @@ class AsynchronousWorkers(coordinator.Coordinator):
       self._check_agent(config)
     else:
       first = self._worker_info['config']
-      local = config_changes.flat_config(config)
-      free = {'replay.address', *config_changes.reported(local)}
+      local = config_files.flat_config(config)
+      free = {'replay.address', *config_files.reported(local)}
       for key in sorted((first.keys() | local.keys()) - free):
         if first.get(key) != local.get(key):
           raise coordinator.HostsMismatch(
@@ -240,7 +240,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
     fds = {'board': self._board.fd, **self._parameters.fds}
     info = {
       'fds': fds,
-      'config': config_changes.flat_config(self._config),
+      'config': config_files.flat_config(self._config),
       'replay_address': replay_address,
     }
     for index in range(1, self.count):

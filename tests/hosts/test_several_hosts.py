@@ -11,7 +11,7 @@ from seedrl_jax.hosts import coordinator, joining, several_hosts
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import update
 from seedrl_jax.run import checkpointing
-from seedrl_jax.runtime import config_changes, report, threads
+from seedrl_jax.runtime import config_files, report, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 from tests import runs
 from tests.hosts import ports
@@ -74,7 +74,7 @@ def _start_info(devices=None, **values):
   """What a host says about how it was started."""
   return {
     'devices': devices or jax.local_device_count(),
-    'config': config_changes.flat_config(runs.tiny(**values)),
+    'config': config_files.flat_config(runs.tiny(**values)),
   }
 
 

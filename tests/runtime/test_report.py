@@ -116,11 +116,3 @@ def test_bottleneck(waits, name, share):
   is_short = share == '0%'
   assert is_short == (text == 'No part of the run waits long for another.')
   assert is_short or f' {share} of the time: ' in text
-
-
-@pytest.mark.parametrize('name', ['returns', 'eval_returns'])
-def test_a_record_of_numbers_that_no_float_holds_is_refused(name):
-  record = report.RunRecord.parse({name: [1, np.inf]})
-  assert getattr(record, name) == [1, np.inf]
-  with pytest.raises(ValueError, match=f'^{name}='):
-    report.RunRecord.parse({name: [10**400]})

@@ -17,8 +17,8 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.evaluation import playing
+from seedrl_jax.run import saved_config
 from seedrl_jax.runtime import (
-  config_changes,
   versions,
   workdir,
 )
@@ -59,6 +59,7 @@ def test_url_is_refused_and_says_what_to_do(url):
 
 _HOLD = """
 import sys
+from seedrl_jax.run import saved_config
 from seedrl_jax.runtime import workdir
 
 held = workdir.Workdir(sys.argv[1]).acquire(print)
@@ -217,14 +218,14 @@ def test_config_comes_back_and_resumes_itself(tmp_path):
   config = _config()
   directory = workdir.Workdir(tmp_path)
   directory.write_config(config)
-  saved_config = directory.read_config()
-  assert saved_config.env.id == config.env.id
-  assert saved_config.env.frame_skip is None
+  saved = directory.read_config()
+  assert saved.env.id == config.env.id
+  assert saved.env.frame_skip is None
   # Tuples are lists in JSON; that is no change.
-  assert config_changes.check_resumable(saved_config, config) == []
+  assert saved_config.check_resumable(saved, config) == []
   # An earlier release lacked this; the network need not differ.
-  del saved_config.network.categories
-  (change,) = config_changes.check_resumable(saved_config, config)
+  del saved.network.categories
+  (change,) = saved_config.check_resumable(saved, config)
   assert change == 'network.categories: None -> auto'
 
 
@@ -235,13 +236,13 @@ def test_keys_that_earlier_releases_lack_have_values(tmp_path):
   saved = json.loads(directory.config_json.read_text())
   del saved['network']['normalize_pixels'], saved['optimizer']['decay_frames']
   directory.config_json.write_text(json.dumps(saved))
-  saved_config = directory.read_config()
-  assert not config_changes.check_resumable(saved_config, config)
+  old = directory.read_config()
+  assert not saved_config.check_resumable(old, config)
   # What playing a checkpoint needs.
   playing.read_config(directory, ())
   config.network.normalize_pixels = True
   with pytest.raises(workdir.WorkdirError, match='normalize_pixels'):
-    config_changes.check_resumable(saved_config, config)
+    saved_config.check_resumable(old, config)
   # An agent of the user's.
   del saved['optimizer']
   directory.config_json.write_text(json.dumps(saved))
@@ -311,8 +312,8 @@ def test_a_config_of_another_machine_or_an_earlier_release_is_read(tmp_path):
   config['env']['thread_affinity_offset'] = 9999
   del config['asynchronous'], config['network']['layer_norm']
   (tmp_path / 'config.json').write_text(json.dumps(config))
-  saved_config = workdir.Workdir(tmp_path).read_config()
-  assert saved_config.env.thread_affinity_offset == 9999
+  saved = workdir.Workdir(tmp_path).read_config()
+  assert saved.env.thread_affinity_offset == 9999
 
 
 def test_the_versions_of_every_start_are_noted(tmp_path, monkeypatch):

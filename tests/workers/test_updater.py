@@ -17,7 +17,7 @@ from seedrl_jax.configs import (
 from seedrl_jax.envs import factory
 from seedrl_jax.hosts import coordinator
 from seedrl_jax.run import system
-from seedrl_jax.runtime import config_changes, process, progress
+from seedrl_jax.runtime import config_files, process, progress
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.workers import coordinator as workers_lib
 from seedrl_jax.workers import updater as updater_lib
@@ -91,7 +91,7 @@ def test_each_worker_has_a_device_of_its_own(tmp_path, monkeypatch):
   )
   config, folder = _config('a2c'), workdir_lib.Workdir(tmp_path)
   for index in 1, 2:
-    info = {'worker': index, 'config': config_changes.flat_config(config)}
+    info = {'worker': index, 'config': config_files.flat_config(config)}
     workers = workers_lib.AsynchronousWorkers(config, folder, info)
     workers.check_start(config)
     used += workers.placement().devices
@@ -101,7 +101,7 @@ def test_each_worker_has_a_device_of_its_own(tmp_path, monkeypatch):
 def test_only_a_factory_may_report_another_id(tmp_path, monkeypatch):
   monkeypatch.setattr(jax.config, 'update', lambda *_: None)
   config, folder = _config('a2c'), workdir_lib.Workdir(tmp_path)
-  first = {**config_changes.flat_config(config), 'env.id': 'Reported'}
+  first = {**config_files.flat_config(config), 'env.id': 'Reported'}
   info = {'worker': 1, 'config': first}
   workers = workers_lib.AsynchronousWorkers(config, folder, info)
   with pytest.raises(coordinator.HostsMismatch, match='the run has Reported'):

@@ -7,7 +7,7 @@ from typing import Any
 import ml_collections
 
 from seedrl_jax.configs import base as base_config
-from seedrl_jax.runtime import config_changes, keys, settings
+from seedrl_jax.runtime import config_files, keys, settings
 
 # Sections with keys of the user's choice are given as a whole.
 _WHOLE = [k for k, a in base_config.ALLOWED.items() if a is settings.SECTION]
@@ -36,7 +36,7 @@ def changes(
   A key that only one has, with its default, makes no difference: the other may
   be of an earlier release.
   """
-  before, after = (config_changes.flat_config(c, _WHOLE) for c in (old, new))
+  before, after = (config_files.flat_config(c, _WHOLE) for c in (old, new))
   for key in sorted(before.keys() | after.keys()):
     entry = base_config.KEYS.get(key)
     default: Any = _ABSENT

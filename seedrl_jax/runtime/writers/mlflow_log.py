@@ -8,7 +8,7 @@ import ml_collections
 import mlflow
 from mlflow import entities
 
-from seedrl_jax.runtime import config_changes, file_io, report
+from seedrl_jax.runtime import config_files, file_io, report
 from seedrl_jax.runtime.writers import base
 
 # That a call of MLflow takes.
@@ -33,7 +33,7 @@ def _begin(
     os.environ.get('MLFLOW_EXPERIMENT_NAME', 'seedrl-jax')
   )
   run = client.create_run(experiment.experiment_id, run_name=name)
-  values = config_changes.flat_config(config).items()
+  values = config_files.flat_config(config).items()
   params = [entities.Param(key, str(value)) for key, value in values]
   for i in range(0, len(params), _MOST_PARAMS):
     client.log_batch(run.info.run_id, params=params[i : i + _MOST_PARAMS])
