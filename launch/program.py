@@ -99,11 +99,12 @@ def run(
 ) -> None:
   """Runs `main` with the process's command line.
 
-  The outputs may be missing, closed early, or lack characters. Errors and log
-  messages have their control characters escaped. `huge_pages` restarts the
-  process with huge pages.
+  The outputs may be closed early, or lack characters. Errors and log messages
+  have their control characters escaped. `huge_pages` restarts the process with
+  huge pages.
   """
-  process.ensure_outputs()
+  for name in 'stdout', 'stderr':
+    getattr(sys, name).reconfigure(errors='backslashreplace')
   if huge_pages:
     process.restart_with_huge_pages()
   absl_logging.get_absl_handler().setFormatter(_Formatter())

@@ -26,7 +26,6 @@ from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.envs import step_checks
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import opening, system
-from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import file_io, progress, report
 from tests import forked
@@ -106,7 +105,7 @@ def toy(name: str, **kwargs: Any) -> dict[str, Any]:
 
 def open_parts(
   config: ml_collections.ConfigDict, **kwargs: Any
-) -> parts_lib.Parts:
+) -> opening.Parts:
   """Opens the parts of a new run; for `kwargs` see `opening.open_parts`."""
   plan = plan_lib.make_plan(config)
   return opening.open_parts(plan, plan_lib.initial_state(plan), **kwargs)

@@ -25,32 +25,24 @@ class Report(report.Summary):
   """
 
   metrics: Mapping[str, float | None]
-  _stop: Callable[[], None]
-  _save: Callable[[], None]
-  _evaluate: Callable[..., scoring.Evaluation]
+  _run: Any
 
   @classmethod
   def make(
-    cls,
-    summary: report.Summary,
-    metrics: Mapping[str, float | None],
-    stop: Callable[[], None],
-    save: Callable[[], None],
-    evaluate: Callable[..., scoring.Evaluation],
+    cls, summary: report.Summary, metrics: Mapping[str, float | None], run: Any
   ) -> Report:
-    """Returns the report of a run with these actions."""
+    """Returns the report of a run, whose `run` is a `training.Training`."""
     result = cls(*summary)
-    result.metrics = metrics
-    result._stop, result._save, result._evaluate = stop, save, evaluate
+    result.metrics, result._run = metrics, run
     return result
 
   def stop(self) -> None:
     """Stops the run with a last checkpoint, as `on_report` does by False."""
-    self._stop()
+    self._run.interrupt()
 
   def save(self) -> None:
     """Saves a checkpoint after the next update."""
-    self._save()
+    self._run.save_soon()
 
   def evaluate(
     self, episodes: int = 20, sample: bool = False, seed: int = 0
@@ -60,7 +52,7 @@ class Report(report.Summary):
     The training goes on meanwhile, unless the run is deterministic. See
     `seedrl_jax.evaluate`.
     """
-    return self._evaluate(episodes=episodes, sample=sample, seed=seed)
+    return self._run.evaluate(episodes=episodes, sample=sample, seed=seed)
 
 
 @dataclasses.dataclass

@@ -1,4 +1,4 @@
-"""Opens the parts of a run, and connects them."""
+"""The parts of a run: opens and connects them."""
 
 import contextlib
 import dataclasses
@@ -26,11 +26,10 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import device as device_replay
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import table_configs
-from seedrl_jax.run import lag as lag_lib
 from seedrl_jax.run import layout as layout_lib
-from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.run import plan as plan_lib
-from seedrl_jax.runtime import startup
+from seedrl_jax.runtime import report, startup
+from seedrl_jax.runtime import workdir as workdir_lib
 
 # Makes a stream's environments from its index and its share.
 MakeStream = Callable[[int, layout_lib.StreamShare], envs.EnvStream]
@@ -40,67 +39,123 @@ _SEED_STRIDE = 1_000_003
 _STREAMS_OF_START = 1 << 10
 
 
+Worker = worker_lib.InferenceWorker | device_worker.DeviceWorker
+
+
 @dataclasses.dataclass(frozen=True)
-class Start:
-  """What a run starts with, beside the learner's state.
+class Parts:
+  """The parts of a run, connected but not started."""
 
-  Attributes:
-    starts: number of earlier starts; each has seeds of its own.
-    inference_keys: PRNG key of each stream to go on with; empty for new ones.
-    replay: checkpoint that the store will be restored from; None for none.
-    reverb_folder: for the files of a Reverb server; None: a temporary one.
-    actor_socket: unix socket for actors, if they have no other address.
-  """
+  plan: plan_lib.Plan
+  publisher: learner_lib.ParameterPublisher
+  learner: learner_lib.Learner
+  prefetcher: prefetch_lib.Prefetcher
+  store: replay.TrajectoryStore
+  workers: tuple[Worker, ...]
+  actors: actor_server.ActorServer | None
+  gate: lag_gate.LagGate | None
 
-  starts: int = 0
-  inference_keys: Sequence[Sequence[int]] = ()
-  replay: str | None = None
-  reverb_folder: str | None = None
-  actor_socket: str = 'actors.sock'
+  def metrics(self) -> dict[str, float]:
+    actors = self.actors.metrics() if self.actors is not None else {}
+    return actors | self.plan.updater.step.metrics()
 
+  def env_steps(self) -> int:
+    """Returns the steps of the training environments since the start."""
+    steps = 0 if self.actors is None else self.actors.reported.env_steps
+    for worker in self.workers:
+      steps += worker.counters.env_steps
+    return steps
 
-FIRST_START = Start()
+  def interrupt(self) -> None:
+    """Closes what threads wait for; the store can still be saved."""
+    with contextlib.ExitStack() as stack:
+      # Closes all even if one raises.
+      for worker in self.workers:
+        stack.callback(worker.interrupt)
+      stack.callback(self.store.interrupt)
+      stack.callback(self.prefetcher.close)
+      if self.gate is not None:
+        stack.callback(self.gate.close)
+
+  def close_streams(self) -> None:
+    """Closes the environments; raises EnvironmentFailed once if one hangs."""
+    with contextlib.ExitStack() as stack:
+      for worker in self.workers:
+        stack.callback(worker.close)
+
+  def release(self, ended: bool = False) -> None:
+    """Closes the rest after `interrupt`; actors end if training `ended`."""
+    with contextlib.ExitStack() as stack:
+      stack.callback(self.store.close)
+      # An environment that hangs must not hide why the run ends here.
+      stack.enter_context(contextlib.suppress(envs.EnvironmentFailed))
+      stack.callback(self.close_streams)
+      if self.actors is not None:
+        stack.callback(self.actors.close, ended)
+
+  def close(self) -> None:
+    with contextlib.ExitStack() as stack:
+      stack.callback(self.release)
+      stack.callback(self.interrupt)
 
 
 def open_parts(
   plan: plan_lib.Plan,
   state: update.LearnerState,
-  start: Start = FIRST_START,
   streams: MakeStream | None = None,
-) -> parts_lib.Parts:
+  record: report.RunRecord | None = None,
+  workdir: workdir_lib.Workdir | None = None,
+  replay_path: str | None = None,
+) -> Parts:
   """Opens a host's parts of a run; raises `ValueError` naming a flag.
 
-  `state` has no device axis; without `streams`, the config says which.
+  Args:
+    state: of the learner, without device axis.
+    streams: makes the environments; None: those of the configuration.
+    record: of the checkpoint to go on from; None: of a new run.
+    workdir: for the files of a Reverb server and the actors' unix socket; None:
+      a temporary folder, and the current one.
+    replay_path: checkpoint that the store will be restored from.
   """
-  return _Opener(plan, state, start).open(streams)
+  record = record or report.RunRecord()
+  return _Opener(plan, state, record).open(streams, workdir, replay_path)
 
 
 class _Opener:
   """Opens the parts of a run one after the other."""
 
   def __init__(
-    self, plan: plan_lib.Plan, state: update.LearnerState, start: Start
+    self,
+    plan: plan_lib.Plan,
+    state: update.LearnerState,
+    record: report.RunRecord,
   ):
-    self._plan, self._state, self._start = plan, state, start
+    self._plan, self._state, self._starts = plan, state, record.starts
     self._publisher = learner_lib.ParameterPublisher(plan.topology.inference)
     keys = plan.keys[1:]
-    saved = jnp.array(start.inference_keys, jnp.uint32)
+    saved = jnp.array(record.inference_keys, jnp.uint32)
     if saved.shape == keys.shape:
       keys = saved
     elif plan.placement.index:
       # Only process 0 has saved its keys; the others take new ones.
-      keys = jax.vmap(jax.random.fold_in, (0, None))(keys, start.starts)
+      keys = jax.vmap(jax.random.fold_in, (0, None))(keys, record.starts)
     self._keys = keys
-    self._unroll_spec = plan_lib.unroll_spec(plan)
 
-  def open(self, streams: MakeStream | None) -> parts_lib.Parts:
+  def open(
+    self,
+    streams: MakeStream | None,
+    workdir: workdir_lib.Workdir | None,
+    replay_path: str | None,
+  ) -> Parts:
     """Opens all parts, or none if one fails."""
-    workers: list[parts_lib.Worker] = []
+    workers: list[Worker] = []
     with contextlib.ExitStack() as cleanup:
-      self._store = self._open_store()
+      reverb_folder = str(workdir.reverb) if workdir else None
+      self._store = self._open_store(reverb_folder, replay_path)
       cleanup.callback(self._store.close)
       startup.ready('store')
-      actors = self._open_actor_server()
+      socket = str(workdir.actor_socket) if workdir else 'actors.sock'
+      actors = self._open_actor_server(socket)
       if actors is not None:
         cleanup.callback(actors.close, False)
       self._gate = self._make_gate()
@@ -121,25 +176,27 @@ class _Opener:
       cleanup.pop_all()
     return parts
 
-  def _open_store(self) -> replay.TrajectoryStore:
+  def _open_store(
+    self, reverb_folder: str | None, replay_path: str | None
+  ) -> replay.TrajectoryStore:
     plan, config = self._plan, self._plan.config
     return replay_factory.make_store(
       config.replay,
       plan.tables,
-      self._unroll_spec,
+      plan.unroll_spec,
       plan.block_width,
       config.batch_size,
       config.seed,
       plan.agent.overlap,
-      self._start.reverb_folder,
-      self._start.replay,
+      reverb_folder,
+      replay_path,
       plan.lock_step,
       has_single_steps=config.unroll_length == 1,
       local_inference=config.actors.local_inference,
       on_device=plan.on_device,
     )
 
-  def _open_actor_server(self) -> actor_server.ActorServer | None:
+  def _open_actor_server(self, socket: str) -> actor_server.ActorServer | None:
     plan, config = self._plan, self._plan.config
     shares = [share for share in plan.shares if share.is_remote]
     if not shares:
@@ -149,8 +206,8 @@ class _Opener:
       config.env,
       plan.env_spec,
       [(len(share.global_env_id), share.batch_size) for share in shares],
-      (config.seed, self._start.starts),
-      self._start.actor_socket,
+      (config.seed, self._starts),
+      socket,
       self._local_offer(shares),
     )
 
@@ -190,9 +247,6 @@ class _Opener:
     table = store.table(table_configs.TABLE)
     return lag_gate.LagGate(table, config.batch_size, max_lag, patience)
 
-  def _writer(self, table: str) -> assembler_lib.BlockWriter:
-    return self._gate or self._store.table(table)
-
   def _gate_of(self, share: layout_lib.StreamShare) -> lag_gate.LagGate | None:
     """Returns the gate of a stream; evaluation waits for none."""
     return self._gate if share.num_train else None
@@ -211,13 +265,14 @@ class _Opener:
     )
 
   def _env_seed(self, index: int) -> int:
-    number = self._start.starts * _STREAMS_OF_START + index
+    number = self._starts * _STREAMS_OF_START + index
     return (self._plan.config.seed + number * _SEED_STRIDE) % 2**31
 
   def _make_device_worker(
     self, index: int, share: layout_lib.StreamShare
   ) -> device_worker.DeviceWorker:
-    plan, writer = self._plan, self._writer(table_configs.TABLE)
+    plan = self._plan
+    writer = self._gate or self._store.table(table_configs.TABLE)
     return device_worker.DeviceWorker(
       plan_lib.unroll_program(plan, share),
       share.device,
@@ -245,10 +300,11 @@ class _Opener:
     table = (
       device_replay.REMOTE_TABLE if plan.on_device else table_configs.TABLE
     )
+    writer = self._gate or self._store.table(table)
     return worker_lib.InferenceWorker(
       stream=stream,
       device_step=step,
-      sink=self._make_assembler(share, self._writer(table)),
+      sink=self._make_assembler(share, writer),
       parameters=functools.partial(self._publisher.latest, share.device),
       global_env_id=share.global_env_id,
       gate=self._gate_of(share),
@@ -268,28 +324,21 @@ class _Opener:
       agent.overlap,
       plan.block_width,
       assembler_lib.make_priorities(
-        agent, self._unroll_spec, plan.block_width, share.device
+        agent, self._plan.unroll_spec, plan.block_width, share.device
       ),
       # A gate counts on every environment's unroll.
       burn_in=None if plan.config.replay.sampler == 'fifo' else agent.burn_in,
     )
 
   def _connect(
-    self,
-    workers: Sequence[parts_lib.Worker],
-    actors: actor_server.ActorServer | None,
-  ) -> parts_lib.Parts:
+    self, workers: Sequence[Worker], actors: actor_server.ActorServer | None
+  ) -> Parts:
     plan, config, gate = self._plan, self._plan.config, self._gate
-    num_training = len(plan.topology.training)
-    blank = specs.blank_batch(self._unroll_spec, plan.batch_width)
-    lag = lag_lib.predict(
-      config,
-      plan.shares,
-      plan.placement,
-      plan.lock_step,
-      len(plan.updater.devices),
-      plan.agent.updates_per_batch,
-    )
+    max_lag, too_old = config.learner.max_lag, None
+    if max_lag is not None:
+      too_old = lag_filter.LagFilter(
+        max_lag, int(self._state.step), plan.agent.updates_per_batch
+      )
     learner = learner_lib.Learner(
       plan.updater,
       self._state,
@@ -302,36 +351,21 @@ class _Opener:
       mixing.make_sampler(
         self._store,
         config.batch_size,
-        num_training,
+        len(plan.topology.training),
         plan.demonstrations_per_block,
       ),
       plan.updater.shard,
       config.learner.prefetch,
       config.replay.importance_exponent,
-      self._make_lag_filter(),
+      too_old,
     )
-    return parts_lib.Parts(
-      env_spec=plan.env_spec,
-      placement=plan.placement,
-      lock_step=plan.lock_step,
-      steps_envs=plan.device_env is not None,
-      topology=plan.topology,
-      agent=plan.agent,
-      updater=plan.updater,
+    return Parts(
+      plan=plan,
       publisher=self._publisher,
       learner=learner,
       prefetcher=prefetcher,
       store=self._store,
       workers=tuple(workers),
-      blank_batch=[blank] * num_training,
       actors=actors,
       gate=gate,
-      lag=lag,
     )
-
-  def _make_lag_filter(self) -> lag_filter.LagFilter | None:
-    max_lag, plan = self._plan.config.learner.max_lag, self._plan
-    if max_lag is None:
-      return None
-    step = int(self._state.step)
-    return lag_filter.LagFilter(max_lag, step, plan.agent.updates_per_batch)

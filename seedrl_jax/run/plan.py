@@ -20,7 +20,6 @@ from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.learner import topology, update
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import layout as layout_lib
-from seedrl_jax.run import limits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +39,7 @@ class Plan:
     batch_width: unrolls of a batch that each training device gets.
     demonstrations_per_block: how many of those are demonstrations.
     block_width: unrolls that are assembled side by side.
+    unroll_spec: `ArraySpec`s of a stored unroll.
   """
 
   config: ml_collections.ConfigDict
@@ -58,6 +58,12 @@ class Plan:
   batch_width: int
   demonstrations_per_block: int
   block_width: int
+  unroll_spec: types.Unroll
+
+  def blank_batch(self) -> list[types.Batch]:
+    """Returns zeros for each of this process's training devices."""
+    blank = specs.blank_batch(self.unroll_spec, self.batch_width)
+    return [blank] * len(self.topology.training)
 
 
 def make_plan(
@@ -87,17 +93,17 @@ def make_plan(
   tables = mixing.run_tables(local_config, lock_step)
   num_envs = min((x.num_train for x in shares if x.num_train), default=1)
   block_width = tables[0].writer_width(batch_width, num_envs, lock_step)
-  limits.check_max_lag(local_config, shares, block_width)
+  layout_lib.check_max_lag(local_config, shares, block_width)
   device_env = env_factory.device_env(local_config.env)
   cuts_blocks = local_config.replay.sampler == 'fifo' and agent.overlap == 1
   if device_env is not None and cuts_blocks:
-    limits.check_blocks(shares, block_width)
+    layout_lib.check_blocks(shares, block_width)
   step = placement.make_step(agent, training)
   key = jax.random.PRNGKey(local_config.seed)
   return Plan(
     config=local_config,
     device_env=device_env,
-    on_device=limits.stays_on_device(
+    on_device=layout_lib.stays_on_device(
       local_config, device_env is not None, agent.overlap
     ),
     cuts_blocks=cuts_blocks,
@@ -113,6 +119,7 @@ def make_plan(
     batch_width=batch_width,
     demonstrations_per_block=demonstrations_per_block,
     block_width=block_width,
+    unroll_spec=_unroll_spec(local_config, agent, env_spec),
   )
 
 
@@ -153,12 +160,14 @@ def initial_state(plan: Plan) -> update.LearnerState:
   return update.initial_state(plan.agent, plan.keys[0])
 
 
-def unroll_spec(plan: Plan) -> types.Unroll:
-  """Returns the `ArraySpec`s of a stored unroll."""
-  agent, env_spec = plan.agent, plan.env_spec
+def _unroll_spec(
+  config: ml_collections.ConfigDict,
+  agent: agents.Agent,
+  env_spec: types.EnvSpec,
+) -> types.Unroll:
   return specs.unroll_spec(
     env_spec.stream,
-    agent.num_transitions(plan.config.unroll_length),
+    agent.num_transitions(config.unroll_length),
     specs.output_spec(agent, env_spec.stream, agent.params_shapes()),
     specs.core_spec(agent),
   )

@@ -11,8 +11,7 @@ import ml_collections
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import layout as layout_lib
-from seedrl_jax.run import network_watch, task_returns
-from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import network_watch, opening, task_returns
 from seedrl_jax.runtime import file_io, progress, report, steal
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.runtime.writers import metrics_log
@@ -33,12 +32,12 @@ class RunCounters:
   def __init__(
     self,
     config: ml_collections.ConfigDict,
-    parts: parts_lib.Parts,
+    parts: opening.Parts,
     before: report.RunRecord,
   ):
     self.parts = parts
     self.before = before
-    self.placement = parts.placement
+    self.placement = parts.plan.placement
     # Processor time until the start, and since then when it was last noted.
     self._cpu_start = self._cpu_seconds = 0.0
     self._start_time: float | None = None
@@ -46,7 +45,7 @@ class RunCounters:
     self._config = config
     # Inference asks at every step whether the run is finished.
     self._total_env_frames = int(config.total_env_frames)
-    self._action_repeat = parts.env_spec.action_repeat
+    self._action_repeat = parts.plan.env_spec.action_repeat
     self._target_return = config.target_return
     # Whether the training has reached its target.
     self.is_solved = False
@@ -219,25 +218,27 @@ class RunReporter:
     self._metrics: metrics_log.MetricsLog | None = None
     self._reporter = report.Reporter(
       counters.snapshot(),
-      self._parts.env_spec.action_repeat,
+      self._parts.plan.env_spec.action_repeat,
       len(self._parts.workers) * counters.placement.count,
       counters.before.returns,
       counters.before.eval_returns,
-      report.DeviceWaits if self._parts.steps_envs else report.Waits,
+      report.DeviceWaits
+      if self._parts.plan.device_env is not None
+      else report.Waits,
     )
     self.waits: report.Waits | None = None
     self.row: report.Row = {}
     self._num_connected = 0
     self._steal = steal.StealClock()
     self._watch = network_watch.NetworkWatch(counters.before.value_std)
-    spec = self._parts.env_spec.stream
+    spec = self._parts.plan.env_spec.stream
     self._tasks = task_returns.TaskReturns(spec.tasks, spec.action_repeat)
 
   def open(self) -> None:
     """Opens the curves on host 0; raises NotOpened if a writer cannot begin."""
     if self.counters.placement.index:
       return
-    config = layout_lib.named_config(self._config, self._parts.env_spec)
+    config = layout_lib.named_config(self._config, self._parts.plan.env_spec)
     self._metrics = metrics_log.MetricsLog(
       self._makes, self.workdir.path, config, self.line.say
     )
@@ -247,7 +248,8 @@ class RunReporter:
     if self._metrics is not None:
       self._metrics.roll_back(
         self._parts.learner.counters.updates,
-        self.counters.before.env_steps * self._parts.env_spec.action_repeat,
+        self.counters.before.env_steps
+        * self._parts.plan.env_spec.action_repeat,
       )
 
   def close(self) -> None:
@@ -294,12 +296,6 @@ class RunReporter:
       min(1.0, (row[report.FRAMES] or 0) / total),
     )
     return results
-
-  @property
-  def has_trained(self) -> bool:
-    """Whether there was an update since this start."""
-    updates = self._parts.learner.counters.updates
-    return updates > self._reporter.start.updates
 
   @property
   def evaluation(self) -> report.EpisodeWindow:
@@ -359,19 +355,16 @@ class RunReporter:
   def summary(self, status: str) -> report.Summary:
     return self._reporter.summary(self.counters.snapshot(), status)
 
-  def write_summary(self, summary: report.Summary, shown: bool = True) -> None:
-    """Writes it on host 0, and prints it if `shown`."""
+  def write_summary(self, summary: report.Summary) -> None:
+    """Writes and prints it on host 0."""
     index = self.counters.placement.index
     if index:
       self.line.say(
         f'Host {index} has ended: {summary.status}; host 0 has the summary.'
       )
       return
-    if shown:
-      for line in self._tasks.summary():
-        self.line.say(line)
-      waits = self._reporter.total_waits(self.counters.snapshot())
-      self.line.say(progress.summary_text(summary, waits, self.workdir.path))
-    else:
-      self.line.clear()
+    for line in self._tasks.summary():
+      self.line.say(line)
+    waits = self._reporter.total_waits(self.counters.snapshot())
+    self.line.say(progress.summary_text(summary, waits, self.workdir.path))
     file_io.write_json(self.workdir.summary_json, summary._asdict())

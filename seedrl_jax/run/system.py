@@ -126,7 +126,7 @@ class System:
         self._line.say('--init_from is for a new run: this one goes on.')
       else:
         state = checkpointing.warm_start(
-          state, self._config, init_from, init_optimizer, self._line.say
+          state, init_from, init_optimizer, self._line.say
         )
     state = checkpoints.restore(state)
     startup.ready('state')
@@ -134,15 +134,15 @@ class System:
     # Processes with batches of their own save their replays one by one.
     is_exact = plan.placement.shares_batch
     checkpoints.follow(shared, int(state.step), is_exact)
-    start = opening.Start(
-      starts=checkpoints.record.starts,
-      inference_keys=checkpoints.record.inference_keys,
-      replay=checkpoints.replay_path,
-      reverb_folder=str(self._workdir.reverb),
-      actor_socket=str(self._workdir.actor_socket),
-    )
     self._checkpoints = checkpoints
-    self.parts = opening.open_parts(plan, state, start, make_streams)
+    self.parts = opening.open_parts(
+      plan,
+      state,
+      make_streams,
+      checkpoints.record,
+      self._workdir,
+      checkpoints.replay_path,
+    )
     cleanup.callback(self.parts.close)
 
   def _connect(
@@ -231,7 +231,7 @@ class System:
 
   def _write_config(self) -> None:
     if not self._coordinator.index:
-      spec = self.parts.env_spec
+      spec = self.parts.plan.env_spec
       self._workdir.write_config(layout_lib.named_config(self._config, spec))
       self._workdir.write_env_spec(spec)
 
@@ -255,7 +255,7 @@ class System:
     others = list(coordinator.failures)
     summary = self._reporter.summary(self._status(stuck))
     try:
-      self._reporter.write_summary(summary, not self._has_failed_at_once())
+      self._reporter.write_summary(summary)
     except file_io.NotWritten as e:
       others.append(str(e))
     # After all is saved, as an environment may hang.
@@ -287,19 +287,13 @@ class System:
         'last checkpoint',
         lambda: self._writer.save(learner.state, self._reporter.record),
       )
-      if not self._has_failed_at_once():
-        group.run('last report', self._reporter.write)
+      group.run('last report', self._reporter.write)
 
   def _save_best(self) -> None:
     """Saves the last parameters as the best if they are."""
     if self._best is not None:
       self._best.note(self._reporter.evaluation)
       self._best.save_if_due(self.parts.learner.state, self._reporter.record)
-
-  def _has_failed_at_once(self) -> bool:
-    """Whether the run has failed before this start's first update."""
-    has_failed = self._training.group.failure is not None
-    return has_failed and not self._reporter.has_trained
 
   def _status(self, stuck: list[str]) -> str:
     group = self._training.group

@@ -16,18 +16,22 @@ from seedrl_jax.evaluation import playing, scoring
 from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay import table_configs
 from seedrl_jax.run import best as best_lib
-from seedrl_jax.run import callbacks, checkpointing, overview, reporting
-from seedrl_jax.run import parts as parts_lib
-from seedrl_jax.runtime import process, progress, report, startup, threads
+from seedrl_jax.run import (
+  callbacks,
+  checkpointing,
+  opening,
+  overview,
+  reporting,
+)
+from seedrl_jax.runtime import process, progress, startup, threads
 
 # Seconds for threads to end: in all, and before the user is informed.
 JOIN_SECONDS = 600.0
 _QUIET_JOIN_SECONDS = 10.0
-# Seconds of a learner without a batch before the run ends: one may be on its
-# way from a store, which takes longer from a server.
-_STARVED_SECONDS, _STARVED_SECONDS_SERVER = 0.05, 0.3
+# Seconds of a learner without a batch before a run with all frames ends: one
+# may be on its way from a store.
+_STARVED_SECONDS = 0.3
 # Updates before a trace, which then shows the steady state.
 _WARM_UP = 20
 # Waits for a batch; returns None if this host wants to stop.
@@ -82,7 +86,7 @@ class Training:
   def interrupt(self) -> None:
     """Asks to stop, from any thread or a signal handler."""
     self.interrupted = True
-    if self._parts.lock_step:
+    if self._parts.plan.lock_step:
       # Its only thread may wait for an environment that hangs.
       for worker in self._parts.workers:
         worker.interrupt()
@@ -94,18 +98,14 @@ class Training:
       self._config, parts, self._reporter.workdir.path
     ):
       say(line)
-    if parts.lag is not None and (warning := parts.lag.warning()):
-      say(warning)
-    if warning := _decay_warning(self._config):
-      say(warning)
     start = time.perf_counter()
     for worker in parts.workers:
       if not self.interrupted:
         worker.compile()
     startup.ready('acting')
     self._coordinator.compile(
-      parts.updater.connect,
-      lambda: parts.learner.compile(parts.blank_batch),
+      parts.plan.updater.connect,
+      lambda: parts.learner.compile(parts.plan.blank_batch()),
       is_needed=not self.interrupted,
       replay_address=parts.store.address or '',
     )
@@ -124,7 +124,7 @@ class Training:
       self.group.stop()
     self._writer.restart_clock()
     self._next_report = time.perf_counter() + self._config.log.every_seconds
-    if self._parts.lock_step:
+    if self._parts.plan.lock_step:
       self._learn(self._batch_in_lock_step)
       return
     self._start_threads()
@@ -171,47 +171,21 @@ class Training:
 
   def _is_starved(self) -> bool:
     """Whether the run has its frames, and the learner waits for no batch."""
-    is_starved = (
-      self._counters.is_finished()
-      and not self._acts()
-      and self._parts.prefetcher.is_starved
-      and not self._has_batch()
-    )
-    if not is_starved:
+    is_starved = self._parts.prefetcher.is_starved
+    if not (is_starved and self._counters.is_finished()):
       self._starved_since = None
       return False
     now = time.perf_counter()
     self._starved_since = self._starved_since or now
-    has_server = self._parts.store.address is not None
-    patience = _STARVED_SECONDS_SERVER if has_server else _STARVED_SECONDS
-    return now - self._starved_since >= patience
-
-  def _acts(self) -> bool:
-    """Whether an inference thread may bring steps.
-
-    One for actors waits for ever if there are none.
-    """
-    parts = self._parts
-    count = len(parts.workers)
-    if parts.actors is not None and not parts.actors.num_connected:
-      # The streams of actors are the last.
-      count -= len(parts.actors.streams)
-    return any(f'inference-{i}' in self.group.alive for i in range(count))
-
-  def _has_batch(self) -> bool:
-    """Whether a queue holds a whole batch."""
-    if self._config.replay.sampler != 'fifo':
-      return False
-    placement = self._parts.placement
-    divisor = placement.count if placement.shares_batch else 1
-    size = self._parts.store.info()[table_configs.TABLE].size
-    return size * divisor >= self._config.batch_size
+    return now - self._starved_since >= _STARVED_SECONDS
 
   def _report_if_due(self) -> bool:
     now = time.perf_counter()
     if now < self._next_report:
       return False
-    results = self._report(self._reporter.write())
+    results = callbacks.Report.make(
+      self._reporter.write(), self._reporter.row, run=self
+    )
     if self._best is not None:
       self._best.note(self._reporter.evaluation)
     try:
@@ -226,23 +200,19 @@ class Training:
     self._next_report = now + self._config.log.every_seconds
     return True
 
-  def _report(self, results: report.Summary) -> callbacks.Report:
-    return callbacks.Report.make(
-      results,
-      self._reporter.row,
-      stop=self.interrupt,
-      save=lambda: setattr(self, '_is_save_due', True),
-      evaluate=self._evaluate,
-    )
+  def save_soon(self) -> None:
+    """Asks for a checkpoint after the next update."""
+    self._is_save_due = True
 
-  def _evaluate(self, **options: Any) -> scoring.Evaluation:
+  def evaluate(self, **options: Any) -> scoring.Evaluation:
     """Plays with the parameters that act now; see `callbacks.Report`."""
     parts = self._parts
-    version, params = parts.publisher.latest(parts.topology.inference[0])
+    device = parts.plan.topology.inference[0]
+    version, params = parts.publisher.latest(device)
     return scoring.play(
-      playing.Player(parts.agent, params, version),
+      playing.Player(parts.plan.agent, params, version),
       self._config,
-      parts.env_spec,
+      parts.plan.env_spec,
       scoring.EvaluationOptions(**options),
       # The run has the progress line.
       progress.ProgressLine(io.StringIO()),
@@ -274,7 +244,9 @@ class Training:
           self._is_save_due = False
           # In lock step nothing may depend on timing.
           self._writer.save_midway(
-            learner.state, self._reporter.record, wait=self._parts.lock_step
+            learner.state,
+            self._reporter.record,
+            wait=self._parts.plan.lock_step,
           )
     self.group.stop()
 
@@ -328,26 +300,9 @@ class Training:
     return None
 
 
-def _decay_warning(config: ml_collections.ConfigDict) -> str:
-  """Returns a warning if the learning rate reaches 0 before the end, or ''."""
-  settings, total = config.get('optimizer', {}), config.total_env_frames
-  decay_frames = settings.get('decay_frames')
-  is_linear = settings.get('schedule') == 'linear'
-  if not is_linear or not decay_frames or settings.final_learning_rate:
-    return ''
-  if decay_frames >= total:
-    return ''
-  return (
-    f'The learning rate reaches 0 after {progress.format_count(decay_frames)} '
-    f'of {progress.format_count(total)} frames, and the rest of the run does '
-    'not train. To decay it over the whole run, set '
-    f'--config.optimizer.decay_frames={total}.'
-  )
-
-
 def fill_demonstrations(
   path: str,
-  parts: parts_lib.Parts,
+  parts: opening.Parts,
   say: Callable[[str], None],
   at_start: bool = False,
 ) -> None:
@@ -358,7 +313,7 @@ def fill_demonstrations(
   """
   if not path:
     return
-  count = folder.fill(parts.store, path, parts.env_spec.env_id)
+  count = folder.fill(parts.store, path, parts.plan.env_spec.env_id)
   if count:
     say(f'Took {count} demonstrations from {path}.')
   elif at_start and (text := folder.difference(parts.store, path)):

@@ -303,19 +303,6 @@ def on_stop(handler: Callable[[int, types.FrameType | None], None]) -> None:
     signal.signal(number, handler)
 
 
-def ensure_outputs() -> None:
-  """Opens missing standard outputs to /dev/null; escapes what others lack.
-
-  Otherwise the first files opened would get their numbers and what libraries
-  print, and a character that the encoding lacks would end the program.
-  """
-  for name, number in ('stdout', 1), ('stderr', 2):
-    if getattr(sys, name) is None:
-      os.dup2(os.open(os.devnull, os.O_WRONLY), number)
-      setattr(sys, name, os.fdopen(number, 'w'))
-    getattr(sys, name).reconfigure(errors='backslashreplace')
-
-
 def say(text: str) -> None:
   """Prints a line in one piece, or nothing if the output is closed."""
   write(sys.stdout, text + '\n')
@@ -371,16 +358,13 @@ def write_error(text: str) -> None:
 def write(output: TextIO, text: str, codes: str = '') -> None:
   """Writes and flushes, or nothing if the output is closed at either end.
 
-  Escapes the text's control characters, and those that the output's encoding
-  lacks. `codes` are for the terminal, and come first.
+  Escapes the text's control characters. `codes` are for the terminal, and come
+  first.
   """
   if output.closed:
     return
-  encoding = getattr(output, 'encoding', None) or 'utf-8'
-  text = codes + printable(text)
-  text = text.encode(encoding, 'backslashreplace').decode(encoding)
   try:
-    output.write(text)
+    output.write(codes + printable(text))
     output.flush()
   except OSError:
     os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())

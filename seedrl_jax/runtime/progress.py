@@ -1,6 +1,5 @@
 """What a run shows while it trains and at its end."""
 
-import logging
 import pathlib
 import re
 import shutil
@@ -52,10 +51,7 @@ class ProgressLine:
     if not self._is_live:
       process.write(self._out, text + '\n')
       return
-    if not self._is_shown:
-      self._is_shown = True
-      for handler in logging.getLogger().handlers:
-        handler.addFilter(self._make_room)
+    self._is_shown = True
     text, filled = process.printable(text), 0
     if done is not None:
       filled = round(done * _BAR_WIDTH)
@@ -83,15 +79,7 @@ class ProgressLine:
     """Removes the text of `update` from a terminal."""
     if self._is_shown:
       self._is_shown = False
-      for handler in logging.getLogger().handlers:
-        handler.removeFilter(self._make_room)
       process.write(self._out, '', process.CLEAR)
-
-  def _make_room(self, record: logging.LogRecord) -> bool:
-    """Clears the terminal below the cursor for a log message of many lines."""
-    del record
-    process.write(self._out, '', process.CLEAR)
-    return True
 
 
 def _styled(text: str, style: str) -> str:

@@ -481,6 +481,6 @@ def test_run_learns_resumes_and_counts_training_only(tmp_path):
   np.testing.assert_allclose(
     last.returns.num, observations.num * 8 / 9, rtol=0.01
   )
-  device = run.system.parts.topology.inference[0]
+  device = run.system.parts.plan.topology.inference[0]
   _, published = run.system.parts.publisher.latest(device)
   chex.assert_trees_all_equal(published.observations[0], observations)

@@ -61,7 +61,7 @@ def test_continuous_actions_and_two_optimizers(tmp_path):
     count = getattr(last, f'{name}_opt')[0].count
     assert count == summary['updates'] > 100
   # Exploration followed the run's progress into the acting parameters.
-  device = run.system.parts.topology.inference[0]
+  device = run.system.parts.plan.topology.inference[0]
   _, published = run.system.parts.publisher.latest(device)
   assert isinstance(published, continuous.Params)
   assert published.deviation == pytest.approx(0.1, abs=0.01)
@@ -83,7 +83,7 @@ def test_epochs_over_minibatches(tmp_path):
   assert summary['mean_return_100'] > 4.0
   parts = run.system.parts
   state = parts.learner.state()
-  assert parts.agent.updates_per_batch == 6
+  assert parts.plan.agent.updates_per_batch == 6
   (count,) = {
     int(x)
     for x in jax.tree.leaves(state.agent.opt_state)
@@ -91,7 +91,7 @@ def test_epochs_over_minibatches(tmp_path):
   }
   batches = parts.learner.counters.lag_updates
   assert count == int(state.step) == summary['updates'] == 6 * batches
-  version, _ = parts.publisher.latest(parts.topology.inference[0])
+  version, _ = parts.publisher.latest(parts.plan.topology.inference[0])
   assert version == count
   # The versions that acted in a batch are recent.
   assert summary['policy_lag_mean'] < 2

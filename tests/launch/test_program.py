@@ -16,6 +16,16 @@ text = 'red: \\x1b[31m\\n\\t\\x07end'
 """
 
 
+def _run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+  return subprocess.run(
+    [sys.executable, '-c', f'{_START}{code}\nprogram.run(main)'],
+    env=runs.environment_of(variables),
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+
+
 @pytest.mark.parametrize(
   ('code', 'returncode'),
   [
@@ -30,13 +40,12 @@ text = 'red: \\x1b[31m\\n\\t\\x07end'
   ],
 )
 def test_no_text_of_others_controls_the_terminal(code, returncode):
-  ended = subprocess.run(
-    [sys.executable, '-c', f'{_START}{code}\nprogram.run(main)'],
-    env=runs.environment_of({}),
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+  ended = _run(code)
   assert ended.returncode == returncode
   assert 'red: \\x1b[31m\n\t\\x07end\n' in ended.stderr
   assert '\x1b' not in ended.stderr
+
+
+def test_characters_that_an_encoding_lacks_are_escaped():
+  ended = _run("def main(argv): print('5 ± 1')", PYTHONIOENCODING='ascii')
+  assert ended.stdout == '5 \\xb1 1\n'

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -106,7 +107,8 @@ def test_a_second_run_is_kept_out_and_nohup_is_respected(tmp_path):
   assert (code, err) == (
     1,
     f'train: --workdir={tmp_path} is in use by process '
-    f'{program.process.pid}; stop that run, or choose another folder.\n',
+    f'{program.process.pid} on {socket.gethostname()}; stop that run, or '
+    'choose another folder.\n',
   )
   assert unfinished.exists() and program.process.poll() is None
   program.process.send_signal(signal.SIGTERM)

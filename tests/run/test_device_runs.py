@@ -93,7 +93,7 @@ def test_unrolls_never_visit_the_host(
       run.train()
     return
   assert isinstance(run.system.parts.store, device.DeviceStore)
-  assert run.system.parts.steps_envs
+  assert run.system.parts.plan.device_env is not None
   summary = run.train()
   assert summary['status'] == 'finished'
   assert summary['updates'] >= 2000 // (12 * _LENGTH) - 4

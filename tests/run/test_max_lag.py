@@ -31,7 +31,7 @@ class _Trained:
   def __init__(self, config, workdir):
     self.run = run = runs.Run(config, workdir)
     self.lags, self.shares = [], []
-    self._per_batch = run.system.parts.agent.updates_per_batch
+    self._per_batch = run.system.parts.plan.agent.updates_per_batch
     self._learner = learner = run.system.parts.learner
     step = learner.step
 

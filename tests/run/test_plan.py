@@ -10,9 +10,8 @@ from seedrl_jax.configs import (
   pqn_cartpole,
   sac_pendulum,
 )
-from seedrl_jax.run import opening
 from seedrl_jax.run import plan as plan_lib
-from seedrl_jax.runtime import workdir
+from seedrl_jax.runtime import report, workdir
 from seedrl_jax.workers import coordinator
 from tests import runs
 
@@ -126,7 +125,7 @@ def test_streams_of_later_starts_have_other_seeds(monkeypatch):
   # There may be fewer streams than in an earlier start.
   for starts, count in (0, 3), (1, 1), (1, 1), (2, 2):
     config = runs.tiny(topology__streams_per_device=count)
-    runs.open_parts(config, start=opening.Start(starts)).close()
+    runs.open_parts(config, record=report.RunRecord(starts=starts)).close()
   assert seeds[3] == seeds[4]
   assert len(set(seeds)) == len(seeds) - 1
 

@@ -99,7 +99,7 @@ def test_deterministic_runs_are_bit_equal(tmp_path, values):
 def _rates(config, workdir, monkeypatch):
   """Trains; returns the learning rates of the updates."""
   run = runs.Run(config, workdir)
-  updater, rates = run.system.parts.updater, []
+  updater, rates = run.system.parts.plan.updater, []
   update = updater.step._update
 
   def record(state, batch, progress):

@@ -1,9 +1,6 @@
 """Tests for run/reporting.py: the hosts' figures, and who waits."""
 
-import pytest
-
 from seedrl_jax.learner import placement as placement_lib
-from seedrl_jax.run import training
 from tests import runs
 
 
@@ -82,24 +79,3 @@ def test_warns_once_of_a_dead_network_and_keeps_its_first_report(
   assert run.output.count('The network has died: 75%') == 1
   assert runs.column(tmp_path, 'health/value_std_ratio')[-1] == 0.05
   run.train()
-
-
-@pytest.mark.parametrize(
-  ('changes', 'warns'),
-  [
-    ({'decay_frames': 100}, True),
-    ({'decay_frames': 400}, False),
-    ({'decay_frames': 100, 'final_learning_rate': 1e-4}, False),
-    ({'decay_frames': 100, 'schedule': 'constant'}, False),
-    ({}, False),
-  ],
-)
-def test_warns_if_a_part_of_the_run_would_not_train(changes, warns):
-  config = runs.tiny()
-  config.optimizer.update(changes)
-  text = (
-    'The learning rate reaches 0 after 100 of 400 frames, and the rest of the '
-    'run does not train. To decay it over the whole run, set '
-    '--config.optimizer.decay_frames=400.'
-  )
-  assert training._decay_warning(config) == (text if warns else '')

@@ -257,30 +257,6 @@ def test_packages_are_complete_once_they_are_used():
   assert _words(_DEFER) == ['0.5', 'False']
 
 
-def test_outputs_that_are_closed_take_no_file(tmp_path):
-  ended = _run(
-    'process.ensure_outputs()\n'
-    f"f = open({str(tmp_path / 'file')!r}, 'w')\n"
-    "os.write(1, b'x'); os.write(2, b'x'); process.say('x')",
-    *('sh', '-c', 'exec "$@" >&- 2>&-', 'sh'),
-  )
-  assert ended.returncode == 0
-  assert (tmp_path / 'file').read_text() == ''
-
-
-@pytest.mark.parametrize(
-  'code',
-  [
-    "process.say('5 ± 1')",
-    "process.ensure_outputs(); print('5 ± 1')",
-    'from seedrl_jax.runtime import progress; '
-    "progress.ProgressLine().update('5 ± 1')",
-  ],
-)
-def test_characters_that_an_encoding_lacks_are_escaped(code):
-  assert _words(code, PYTHONIOENCODING='ascii') == ['5', r'\xb1', '1']
-
-
 @pytest.mark.parametrize(
   'number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 )

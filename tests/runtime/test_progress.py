@@ -1,7 +1,6 @@
 """Tests for seedrl_jax/runtime/progress.py."""
 
 import io
-import logging
 import os
 import pty
 import subprocess
@@ -83,20 +82,6 @@ def test_terminal_gets_one_line_that_changes_in_rows_if_narrow(
 def test_a_bar_shows_what_is_done(terminal, done, bar):
   progress.ProgressLine(terminal).update('text', done)
   assert f'{bar} text' in terminal.getvalue()
-
-
-def test_a_log_message_makes_room_while_the_line_is_shown(
-  monkeypatch, terminal
-):
-  handler = logging.StreamHandler(terminal)
-  monkeypatch.setattr(logging.getLogger(), 'handlers', [handler])
-  line = progress.ProgressLine(terminal)
-  line.update('text')
-  logging.warning('one\ntwo')
-  assert terminal.getvalue().endswith(f'\x1b[1A\r{_CLEAR}one\ntwo\n')
-  line.say('said')
-  logging.warning('three')
-  assert terminal.getvalue().endswith('said\nthree\n')
 
 
 @pytest.mark.parametrize('is_terminal', [True, False])

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.lab.benchmarks import environments, timing
-from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.run import opening
 from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import process, threads
 
@@ -15,7 +15,7 @@ _FIRST_STEPS = 2
 
 
 def time_envs(
-  plan: plan_lib.Plan, parts: parts_lib.Parts, windows: timing.Windows
+  plan: plan_lib.Plan, parts: opening.Parts, windows: timing.Windows
 ) -> timing.Timing:
   """Times the environments of all streams with random actions."""
   acts = [environments.act_randomly(w.stream) for w in stream_workers(parts)]
@@ -23,7 +23,7 @@ def time_envs(
 
 
 def time_with_inference(
-  plan: plan_lib.Plan, parts: parts_lib.Parts, windows: timing.Windows
+  plan: plan_lib.Plan, parts: opening.Parts, windows: timing.Windows
 ) -> timing.Timing:
   """Times environments and inference, which records nothing, of all streams."""
   acts = []
@@ -40,7 +40,7 @@ def time_with_inference(
   return _time(acts, plan, windows)
 
 
-def stream_workers(parts: parts_lib.Parts) -> list[worker_lib.InferenceWorker]:
+def stream_workers(parts: opening.Parts) -> list[worker_lib.InferenceWorker]:
   """Returns the workers of a run whose environments are all on the host."""
   workers = []
   for worker in parts.workers:

@@ -14,7 +14,6 @@ from seedrl_jax.learner import topology as topology_lib
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import opening
-from seedrl_jax.run import parts as parts_lib
 from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import threads
 
@@ -144,7 +143,7 @@ def measure(
 def _in_jax(
   config: ml_collections.ConfigDict,
   plan: plan_lib.Plan,
-  parts: parts_lib.Parts,
+  parts: opening.Parts,
   windows: timing.Windows,
 ) -> Ceilings:
   """Measures the stages of a run whose environments are in JAX."""
@@ -164,14 +163,12 @@ def _in_jax(
   )
 
 
-def _inference(
-  parts: parts_lib.Parts, windows: timing.Windows
-) -> timing.Timing:
+def _inference(parts: opening.Parts, windows: timing.Windows) -> timing.Timing:
   (worker, *_) = acting.stream_workers(parts)
   size, step = worker.stream.batch_size, worker.device_step
-  _, params = parts.publisher.latest(parts.topology.inference[0])
+  _, params = parts.publisher.latest(parts.plan.topology.inference[0])
   observation = environments.random_observation(
-    np.random.default_rng(0), parts.env_spec.observation, (size,)
+    np.random.default_rng(0), parts.plan.env_spec.observation, (size,)
   )
   header = step.make_header(size)
   header[:, 0] = np.arange(size)
@@ -188,16 +185,16 @@ def _inference(
 
 def _update(
   config: ml_collections.ConfigDict,
-  parts: parts_lib.Parts,
+  parts: opening.Parts,
   windows: timing.Windows,
 ) -> timing.Timing:
   steps = steps_per_update(config)
-  state = parts.updater.replicate(parts.learner.state())
+  state = parts.plan.updater.replicate(parts.learner.state())
 
   def work() -> float:
     nonlocal state
-    batch = parts.updater.shard(parts.blank_batch)
-    state, output, *_ = parts.updater(state, batch, 0.0)
+    batch = parts.plan.updater.shard(parts.plan.blank_batch())
+    state, output, *_ = parts.plan.updater(state, batch, 0.0)
     jax.block_until_ready(output)
     return steps
 
@@ -206,13 +203,13 @@ def _update(
 
 def _publish(
   config: ml_collections.ConfigDict,
-  parts: parts_lib.Parts,
+  parts: opening.Parts,
   windows: timing.Windows,
 ) -> timing.Timing:
   steps = steps_per_update(config) * config.learner.publish_period
   params = jax.device_put(
-    parts.agent.acting_params(parts.learner.state().agent),
-    parts.updater.local_devices[0],
+    parts.plan.agent.acting_params(parts.learner.state().agent),
+    parts.plan.updater.local_devices[0],
   )
 
   def work() -> float:
@@ -224,7 +221,7 @@ def _publish(
 
 def _store(
   config: ml_collections.ConfigDict,
-  parts: parts_lib.Parts,
+  parts: opening.Parts,
   windows: timing.Windows,
 ) -> timing.Timing:
   """Times sampling while a writer inserts as fast as the table's rules allow.
@@ -232,7 +229,7 @@ def _store(
   Closes the store.
   """
   table = parts.store.table(table_configs.TABLE)
-  sampler = table.sampler(config.batch_size, len(parts.topology.training))
+  sampler = table.sampler(config.batch_size, len(parts.plan.topology.training))
   steps = steps_per_update(config)
   group = threads.ThreadGroup(ends=(replay.StoreClosed,))
   group.on_stop(parts.store.interrupt)

@@ -199,7 +199,7 @@ class Counts:
     """Returns the finished updates, each of a batch."""
     # The counter is of optimiser steps.
     parts = self._run.parts
-    return parts.learner.counters.updates // parts.agent.updates_per_batch
+    return parts.learner.counters.updates // parts.plan.agent.updates_per_batch
 
   def wait_for_update(self, number: int) -> int:
     """Waits for `number` updates, or the end; returns how many there are."""
@@ -240,5 +240,5 @@ def _watch(
     timed,
     (latest - begin) * per_update / max(1, counts.steps() - first),
     run.waits.report() if run.waits else '',
-    run.parts.topology,
+    run.parts.plan.topology,
   )

@@ -24,7 +24,6 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.embedded import store
 from seedrl_jax.run import opening
-from seedrl_jax.run import parts as parts_lib
 from tests import runs
 
 _NUM_ENVS = 4
@@ -87,7 +86,7 @@ def _stream(config: Any) -> Any:
 
 def _central(
   config: Any, inserted: _Inserted, monkeypatch: pytest.MonkeyPatch
-) -> tuple[parts_lib.Parts, list[np.ndarray]]:
+) -> tuple[opening.Parts, list[np.ndarray]]:
   """Acts in the learner; returns its parts and parameters."""
   monkeypatch.setattr(
     opening.replay_factory,
@@ -99,7 +98,7 @@ def _central(
   parts = runs.open_parts(config, streams=lambda *_: _stream(config))
   (worker,) = parts.workers
   worker.device_step.set_key(np.asarray(jax.random.PRNGKey(_SEED)))
-  _, params = parts.publisher.latest(parts.topology.inference[0])
+  _, params = parts.publisher.latest(parts.plan.topology.inference[0])
   parts.publisher.publish(_VERSION, params)
   for _ in range(_STEPS):
     worker.step()

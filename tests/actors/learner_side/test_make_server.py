@@ -11,7 +11,7 @@ from seedrl_jax.actors.learner_side import server as server_lib
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.run import opening
-from seedrl_jax.run import parts as parts_lib
+from seedrl_jax.runtime import workdir as workdir_lib
 from tests import runs
 from tests.actors import toys
 from tests.patience import wait_until
@@ -21,17 +21,17 @@ def _config(**values: object):
   return runs.tiny(**{'env__num_envs': 0, 'actors__max_envs': 4, **values})
 
 
-def _build(folder: pathlib.Path, **values: object) -> parts_lib.Parts:
+def _build(folder: pathlib.Path, **values: object) -> opening.Parts:
   return runs.open_parts(
     _config(**values),
-    start=opening.Start(actor_socket=str(folder / 'a.sock')),
+    workdir=workdir_lib.Workdir(folder),
   )
 
 
 def _make_server(tmp_path: pathlib.Path, **values: object):
   config = _config(**values)
   env_spec = env_factory.make_env_spec(config)
-  socket = str(tmp_path / 'a.sock')
+  socket = str(tmp_path / 'actors.sock')
   return server_lib.make_server(
     config.actors, config.env, env_spec, [(4, 4)], (1, 0), socket
   )
@@ -41,13 +41,13 @@ def test_default_is_the_socket_and_addresses_replace_it(
   tmp_path: pathlib.Path,
 ):
   server = _make_server(tmp_path)
-  assert server.addresses == (f'unix:{tmp_path}/a.sock',)
+  assert server.addresses == (f'unix:{tmp_path}/actors.sock',)
   server.close(ended=False)
   other = ('127.0.0.1:0', f'unix:{tmp_path}/b.sock')
   server = _make_server(tmp_path, actors__addresses=other)
   assert server.addresses[0].startswith('127.0.0.1:')
   assert server.addresses[1:] == other[1:]
-  assert not (tmp_path / 'a.sock').exists()
+  assert not (tmp_path / 'actors.sock').exists()
   server.close(ended=False)
 
 
@@ -71,7 +71,7 @@ def test_only_reverb_lets_actors_act_themselves(
     assert (local.num_train_envs, local.num_eval_envs) == (6, 0)
     assert local.config['network']['hidden_sizes'] == [8]
     assert not local.config.keys() & {'actors', 'checkpoint', 'env'}
-    _, params = parts.publisher.latest(parts.topology.inference[0])
+    _, params = parts.publisher.latest(parts.plan.topology.inference[0])
     specs = agents.parameter_specs(params)
     assert local.parameters == handshake.spec_texts(specs)
     newer = local_messages.unpack_parameters(
@@ -93,7 +93,7 @@ def test_only_reverb_lets_actors_act_themselves(
 class _Stepper:
   """Plays scripted steps of any environment."""
 
-  def __init__(self, parts: parts_lib.Parts):
+  def __init__(self, parts: opening.Parts):
     assert parts.actors is not None
     self._worker = parts.workers[-1]
     self._client = toys.Client(parts.actors.addresses[0])
@@ -127,7 +127,7 @@ def test_what_an_actor_left_half_done_is_never_trained_on(
 ):
   parts = _build(tmp_path)
   assert parts.actors is not None
-  assert parts.actors.addresses == (f'unix:{tmp_path}/a.sock',)
+  assert parts.actors.addresses == (f'unix:{tmp_path}/actors.sock',)
   gone = _Stepper(parts)
   assert parts.metrics()['actors/connected_envs'] == 4.0
   for step_type in toys.FIRST, toys.MID, toys.MID, toys.MID:
