@@ -1,8 +1,6 @@
-"""A2C on CartPole-v1: the V-trace agent, kept on policy, on short unrolls.
+"""A2C on CartPole-v1: the V-trace agent, as in `a2c_atari`.
 
-With on-policy data and a lambda of 1, V-trace's targets are the n-step returns
-of A2C (arXiv 1802.01561, equation 2), with n the unroll's length. Settings are
-those of Stable-Baselines3 (RL Baselines3 Zoo), except for:
+Settings are those of Stable-Baselines3 (RL Baselines3 Zoo), except for:
 
 * 16 environments (8), and 8 for evaluation, which act greedily;
 * a learning rate that decays to 0, as in OpenAI's A2C (constant);

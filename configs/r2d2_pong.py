@@ -1,18 +1,10 @@
 """R2D2 on Pong for small hosts, in an evening.
 
-Many updates from few frames. Environment conventions are those of SEED's R2D2
+Many updates from few frames: as `r2d2_atari`, with a smaller network, shorter
+sequences and smaller batches. Environment conventions are those of SEED's R2D2
 with fewer actions: no sticky actions, the minimal action set, unclipped
 rewards, up to 30 no-ops, no FIRE at a reset, at most 108,000 frames, and a lost
-life has no effect on episode or discount. Other changes to
-`configs/r2d2_atari.py`:
-
-* IMPALA's shallow network, an LSTM of 128 and heads of 128;
-* 16 environments, 2 for evaluation;
-* short sequences (20 + 4), small batches (16), a replay of 10,000, a first
-  update at 500, and a replay ratio of 4;
-* discount 0.99, the mean over a sequence, Adam at 3e-4 with epsilon 1e-5, a
-  target network period of 500 updates;
-* 20 million frames.
+life has no effect on episode or discount.
 """
 
 from seedrl_jax.configs import base, r2d2_atari

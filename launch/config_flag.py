@@ -56,35 +56,16 @@ class _NamesParser(tuple_parser.TupleParser):
 config_flags.register_flag_parser_for_type(tuple, _NamesParser())
 
 
-class _Finder(flags.ArgumentParser):
-  """Makes a parser of paths also accept names of configurations.
+class _Parser(flags.ArgumentParser):
+  """Returns a copy of `config`, whatever the argument."""
 
-  Attributes:
-    run_config: what any argument stands for, to resume a run; None: itself.
-    is_default: whether the command line names neither a file nor such a run.
-  """
+  config: types.Config | None = None
 
-  def __init__(self, of_paths: flags.ArgumentParser):
-    self.run_config: types.Config | None = None
-    self.is_default = False
-    self._of_paths = of_paths
-
-  def parse(self, argument: str) -> Any:
-    if self.run_config is not None:
-      return copy.deepcopy(self.run_config)
-    return self.parse_file(argument)
-
-  def parse_file(self, argument: str) -> Any:
-    """Returns the configuration of a file."""
-    name, colon, rest = argument.partition(':')
-    return self._of_paths.parse(f'{config_files.find(name)}{colon}{rest}')
+  def parse(self, argument: str) -> types.Config | None:
+    return copy.deepcopy(self.config)
 
 
-def _finder() -> _Finder:
-  """Returns the parser of --config."""
-  parser = flags.FLAGS['config'].parser
-  assert isinstance(parser, _Finder)
-  return parser
+_parser = _Parser()
 
 
 def define(text: str) -> flags.FlagHolder:
@@ -94,10 +75,8 @@ def define(text: str) -> flags.FlagHolder:
     None,
     f'{text} A file with get_config(), or the name of one in configs/; any '
     'value may be overridden as --config.x.y=z.',
-    lock_config=True,
   )
-  flag = flags.FLAGS['config']
-  flag.parser = _Finder(flag.parser)
+  flags.FLAGS['config'].parser = _parser
   return holder
 
 
@@ -114,7 +93,7 @@ def load(argv: Sequence[str]) -> types.Config:
   """Returns a command line's configuration, without overrides, or exits."""
   path = path_of(argv) or DEFAULT
   try:
-    return _finder().parse_file(path)
+    return config_files.load(path)
   except ValueError as e:
     sys.exit(f'{program.NAME}: --config={path}: {e}')
 
@@ -130,22 +109,22 @@ def parse(
   change `run_config`, if given, and not the file's. Returns the program's name
   and the arguments that are no flags.
   """
-  _finder().run_config = run_config
-  _finder().is_default = run_config is None and path_of(argv) is None
-  if path_of(argv) is None and default:
+  path = path_of(argv)
+  if path is None and default:
     # Before the overrides, which apply to it.
     argv.insert(1, f'--config={default}')
+  name = path or DEFAULT
+  config = _parser.config = run_config or load(argv)
   try:
-    with _exit_on_error(argv, run_config):
+    with _exit_on_error(argv, config, '' if run_config else name):
       rest = flags.FLAGS(argv)
   except SystemExit as e:
     if isinstance(e.code, str):
       raise
     # The program's help was printed, perhaps into `head`.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    config = load(argv)
-    name = (path_of(argv) or DEFAULT).partition(':')[0]
-    print(describe(config, config_files.find(name).stem))
+    file = config_files.find(name.partition(':')[0])
+    print(describe(config, file.stem))
     sys.exit()
   if path_of(argv) is None:
     sys.exit(
@@ -156,33 +135,22 @@ def parse(
 
 @contextlib.contextmanager
 def _exit_on_error(
-  argv: Sequence[str], config: types.Config | None = None, name: str = ''
+  argv: Sequence[str], config: types.Config, name: str
 ) -> Iterator[None]:
-  """Exits with a message if a command line is wrong.
-
-  `config` is what it changes, by default the file of --config, and `name` what
-  to call it.
-  """
-  if config is None:
-    name = path_of(argv) or DEFAULT
+  """Exits with a message if a command line that changes `config` is wrong."""
   try:
     yield
   except flags.UnrecognizedFlagError as e:
-    hint = _meant_key(e, config or load(argv))
+    hint = _meant_key(e, config)
     sys.exit(f'{program.NAME}: {e}{hint}')
   except flags.Error as e:
     sys.exit(f'{program.NAME}: {str(e).removeprefix("flag ")}')
   except (AttributeError, KeyError, TypeError):
     # ml_collections raises these for an unknown key, but a file may, too.
-    sentence = _unknown_key(argv, config or load(argv), name)
+    sentence = _unknown_key(argv, config, name)
     if sentence is None:
       raise
     sys.exit(f'{program.NAME}: {sentence}')
-
-
-def is_default() -> bool:
-  """Whether the command line named neither a file nor a run to resume."""
-  return _finder().is_default
 
 
 def overrides() -> dict[str, Any]:
@@ -297,7 +265,6 @@ def describe(config: types.Config, name: str, width: int = 0) -> str:
 def _in_order(
   section: types.Config, prefix: str, table: keys.Table
 ) -> list[tuple[str, Any]]:
-  """Returns names and values in the order of the table, others last."""
   order = {key: i for i, key in enumerate(table)}
   return sorted(
     section.items(), key=lambda x: order.get(prefix + x[0], len(order))

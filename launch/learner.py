@@ -7,6 +7,7 @@ TPU VMs need no such flags.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -39,7 +40,6 @@ _JOIN_TIMEOUT = flags.DEFINE_float(
 
 
 def _join() -> coordinator.Coordinator:
-  """Connects to the other hosts."""
   from seedrl_jax.hosts import joining
 
   return joining.join(
@@ -51,4 +51,4 @@ def _join() -> coordinator.Coordinator:
 
 
 if __name__ == '__main__':
-  train.start(_join)
+  train.start(functools.partial(train.main, join=_join))

@@ -103,7 +103,6 @@ def main() -> None:
 
 
 def _plan() -> ray_cluster.Plan:
-  """Returns what the flags ask for; raises ValueError if a value is wrong."""
   from seedrl_jax.agents import base
   from seedrl_jax.run import layout
 

@@ -7,7 +7,6 @@ without `--config`. For several hosts: seedrl learner.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import shlex
@@ -74,6 +73,8 @@ _INIT_OPTIMIZER = flags.DEFINE_bool(
 # Time for a run to be there after a signal, as one that builds has nothing to
 # save: an environment may hang while it is made.
 _START_SECONDS = 30.0
+# Whether the command line names neither a configuration nor a run to resume.
+_is_default = False
 
 
 class Stop:
@@ -82,7 +83,6 @@ class Stop:
   def __init__(self) -> None:
     self._run: Any = None
     self._is_requested = False
-    self._attached = threading.Event()
 
   def install(self) -> None:
     process.on_stop(self._handle)
@@ -90,7 +90,6 @@ class Stop:
   def attach(self, run: Any) -> None:
     """Sets the run to stop, at once if a signal came before."""
     self._run = run
-    self._attached.set()
     if self._is_requested:
       run.stop()
 
@@ -99,16 +98,17 @@ class Stop:
     if self._run is not None:
       self._run.stop()
     elif not self._is_requested:
-      threading.Thread(
-        target=self._end_a_start, name='stop-start', daemon=True
-      ).start()
+      timer = threading.Timer(_START_SECONDS, self._end_a_start)
+      timer.name = 'stop-start'
+      timer.daemon = True
+      timer.start()
     self._is_requested = True
     # A second Ctrl-C ends the process at once; other signals may repeat.
     if number == signal.SIGINT:
       signal.signal(signal.SIGINT, signal.SIG_DFL)
 
   def _end_a_start(self) -> None:
-    if self._attached.wait(_START_SECONDS):
+    if self._run is not None:
       return
     process.exit_now(
       f'{program.NAME}: the start did not end within {_START_SECONDS:.0f} s of '
@@ -118,9 +118,11 @@ class Stop:
 
 def parse_flags(argv: list[str]) -> list[str]:
   """Parses the command line; exits with a message if it is wrong."""
+  global _is_default
   arguments = argv[1:]
   try:
     run_config = _run_config(argv)
+    _is_default = run_config is None and config_flag.path_of(argv) is None
     rest = config_flag.parse(argv, run_config=run_config)
     if run_config is not None:
       name = config_flag.path_of(arguments)
@@ -184,7 +186,7 @@ def main(
     if join is not None:
       coordinator = join()
     _train(stop, coordinator)
-  except _explained_errors() as e:
+  except (ValueError, MemoryError, types.Explained) as e:
     logging.debug('Shown by --verbosity=1:', exc_info=True)
     message = f'{program.NAME}: {e}'
     coordinator.fail(str(e), message)
@@ -195,27 +197,8 @@ def main(
   coordinator.leave()
 
 
-def _explained_errors() -> tuple[type[BaseException], ...]:
-  """Returns errors whose message suffices for the user."""
-  from seedrl_jax.envs import registry
-  from seedrl_jax.hosts import coordinator
-  from seedrl_jax.run import system
-  from seedrl_jax.runtime.writers import metrics_log
-
-  return (
-    ValueError,
-    MemoryError,
-    file_io.NotWritten,
-    metrics_log.NotOpened,
-    registry.MissingLibraryError,
-    system.RunFailed,
-    coordinator.HostLost,
-    coordinator.WorkerFailed,
-  )
-
-
 def _train(stop: Stop, coordinator: coordinator_lib.Coordinator) -> None:
-  if config_flag.is_default() and not coordinator.index:
+  if _is_default and not coordinator.index:
     progress.ProgressLine().say(
       f'New run of {config_flag.DEFAULT}, as {WORKDIR.value} holds none and '
       '--config is missing.'
@@ -242,14 +225,7 @@ def _train(stop: Stop, coordinator: coordinator_lib.Coordinator) -> None:
     ) from e
 
 
-def start(
-  join: Callable[[], coordinator_lib.Coordinator] | None = None,
-) -> None:
-  """Trains with the process's command line; see `main`."""
-  run(functools.partial(main, join=join))
-
-
-def run(trains: Callable[[Sequence[str]], None]) -> None:
+def start(trains: Callable[[Sequence[str]], None] = main) -> None:
   """Runs a program that trains with the process's command line."""
   # Before gRPC is imported: else it logs bytes that strangers send to a port.
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')

@@ -9,6 +9,7 @@ with this program. Those that are killed are started again.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -27,7 +28,6 @@ flags.adopt_module_key_flags(train)
 
 
 def _join() -> coordinator.Coordinator:
-  """Returns what coordinates this worker with the others."""
   from seedrl_jax.workers import coordinator as workers_lib
 
   config, info = train.CONFIG.value, children.parent_info()
@@ -40,7 +40,6 @@ def _join() -> coordinator.Coordinator:
 
 
 def _serve(argv: Sequence[str]) -> None:
-  """Runs a shard of the parameter server."""
   del argv
   with process.without_collection():
     process.configure()
@@ -52,7 +51,6 @@ def _serve(argv: Sequence[str]) -> None:
 
 
 def _keep_running(argv: Sequence[str]) -> None:
-  """Runs the first worker, again if it dies."""
   del argv
   patience = train.CONFIG.value.asynchronous.patience
   # The first worker rejects smaller values.
@@ -61,8 +59,8 @@ def _keep_running(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   if (parent_info := children.parent_info()) is None:
-    train.run(_keep_running)
+    train.start(_keep_running)
   elif 'shard' in parent_info:
-    train.run(_serve)
+    train.start(_serve)
   else:
-    train.start(_join)
+    train.start(functools.partial(train.main, join=_join))

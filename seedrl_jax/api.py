@@ -27,7 +27,6 @@ from seedrl_jax.runtime import (
   file_io,
   process,
   progress,
-  python_functions,
   report,
   settings,
 )
@@ -52,11 +51,8 @@ MakeEnv = Callable[..., Any]
 # What is allowed to run: functions, or what the error names.
 Allowed = Sequence[str | Callable[..., Any]]
 
-# Flags that are arguments here.
-_ARGUMENT = re.compile(
-  r'(?<![\w=-])--(?=(config|workdir|init_\w+|checkpoint|max_steps|episodes|seed|video)'
-  r'\b)'
-)
+# Flags are arguments here.
+_FLAG = re.compile(r'(?<![\w=-])--(?=[a-z])')
 # At the end of an error.
 _PERMISSIONS = re.compile(r"'?--allow_.*$")
 
@@ -149,7 +145,6 @@ def _whole_config(
   overrides: dict[str, Any],
   env: MakeEnv | None,
 ) -> ml_collections.ConfigDict:
-  """Returns a run's configuration; see `train`."""
   if env is not None:
     overrides = {**overrides, 'env__factory': _reference(env)}
   directory = workdir_lib.Workdir(workdir)
@@ -180,14 +175,13 @@ def _reference(env: MakeEnv) -> str:
       f'env={env!r:.99}: give a class, or a function that makes an '
       "environment, as env=lambda: …; one with a name is env__id='…'."
     )
-  return python_functions.reference(env)
+  return settings.reference(env)
 
 
 def _flags(allowed: Allowed) -> list[str]:
-  """Returns permissions as `trust.check` takes them."""
   flags = []
   for item in allowed:
-    name = item if isinstance(item, str) else python_functions.reference(item)
+    name = item if isinstance(item, str) else settings.reference(item)
     if name.startswith('--'):
       flags.append(name)
     else:
@@ -214,7 +208,7 @@ def _words(text: str) -> str:
     names = [flag.partition('=')[2] for flag in flags]
     text = f'{text[: permissions.start()]}allowed={names}.'
   text = text.replace('Leave --config out', 'Give config=None')
-  return _ARGUMENT.sub('', text)
+  return _FLAG.sub('', text)
 
 
 class _Line(progress.ProgressLine):

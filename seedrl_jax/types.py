@@ -23,6 +23,10 @@ TASK = 'task'
 NO_VERSION = -1
 
 
+class Explained(Exception):
+  """An error whose message suffices for the user, without a traceback."""
+
+
 class StepType(enum.IntEnum):
   """The position of a step in its episode, numbered as in dm_env."""
 
@@ -245,11 +249,6 @@ class Batch(NamedTuple):
 
   unroll: Unroll
   weight: Array
-
-
-def without_observation(steps: Steps) -> Steps:
-  """Returns the steps with `()` for the observation."""
-  return steps._replace(observation=())
 
 
 def agent_input(steps: Steps) -> AgentInput:

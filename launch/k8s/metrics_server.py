@@ -26,8 +26,6 @@ _PORT = flags.DEFINE_integer(
 )
 # A run writes a row every two seconds, except while it compiles or saves.
 _STALE_SECONDS = 120.0
-# More than a row has.
-_TAIL_BYTES = 1 << 16
 
 
 def newest_row(path: pathlib.Path) -> dict[str, float]:
@@ -39,13 +37,9 @@ def newest_row(path: pathlib.Path) -> dict[str, float]:
   """
   if time.time() - path.stat().st_mtime > _STALE_SECONDS:
     raise TimeoutError(f'{path} is old')
-  with path.open('rb') as file:
-    names = file.readline()
-    file.seek(max(len(names), path.stat().st_size - _TAIL_BYTES))
-    # What follows the last line's end is incomplete.
-    rows = file.read().rpartition(b'\n')[0]
-  lines = [names.decode(), rows.rpartition(b'\n')[2].decode()]
-  header, values = csv.reader(lines)
+  # What follows the last line's end is incomplete.
+  names, *rows = path.read_text().split('\n')[:-1] or ['']
+  header, values = csv.reader([names, *rows[-1:]])
   columns = zip(header, values, strict=True)
   return {name: float(value) for name, value in columns if value}
 

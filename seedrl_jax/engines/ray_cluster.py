@@ -21,8 +21,6 @@ _VARIABLES = ('JAX_', 'NCCL_', 'PYTHONPATH', 'SEEDRL_', 'XLA_')
 _PROBE_SECONDS = 10.0
 # For workers of learners to start.
 _WORKER_SECONDS = 120.0
-# Between lines that say what is missing.
-_SAY_SECONDS = 10.0
 # Between an actor's end and its next start.
 _PAUSE = 5.0
 # From SIGTERM to SIGKILL: for a last checkpoint, and for actors, which first
@@ -195,20 +193,16 @@ class RayRun:
       'nodes, or lower --learners, --learner_cpus or --learner_gpus.'
     )
     deadline = time.monotonic() + plan.place_seconds
-    say_at = time.monotonic()
+    if not group.wait(1):
+      self._say(f'waits at most {plan.place_seconds:.0f} s: {missing}')
     while not group.wait(1):
       if self._is_stopped:
         return False
-      now = time.monotonic()
-      if now > deadline:
+      if time.monotonic() > deadline:
         raise RunFailed(missing)
-      if now > say_at:
-        say_at = now + _SAY_SECONDS
-        self._say(f'waits {deadline - now:.0f} s more: {missing}')
     return True
 
   def _place(self, group: Any) -> None:
-    """Starts learners where the group is, and actors where there are CPUs."""
     strategies = self._ray.util.scheduling_strategies
     for index in range(self._plan.learners):
       handle = self._make(
@@ -235,7 +229,6 @@ class RayRun:
     self._actors += map(self._start_actor, range(self._plan.actors))
 
   def _find_hosts(self, group: Any) -> list[Host]:
-    """Returns where the learners are, once their workers have started."""
     ports = self._ray.get(
       [member.handle.free_ports.remote(2) for member in self._learners],
       timeout=_WORKER_SECONDS,
@@ -257,7 +250,6 @@ class RayRun:
 
   def _watch(self) -> None:
     """Keeps actors running until a learner ends; then ends all."""
-    say_at = time.monotonic() + _SAY_SECONDS
     while not any(m.has_ended for m in self._learners) and not self._is_stopped:
       self._poll([*self._learners, *self._actors])
       for index, actor in enumerate(self._actors):
@@ -268,13 +260,6 @@ class RayRun:
           self._say(f'actor {index} has died ({how}) and starts again.')
           self._ray.kill(actor.handle)
           self._actors[index] = self._start_actor(index)
-      if time.monotonic() > say_at:
-        say_at = time.monotonic() + _SAY_SECONDS
-        if waiting := sum(not actor.has_started for actor in self._actors):
-          self._say(
-            f'{waiting} of --actors={self._plan.actors} wait for '
-            f'{self._plan.actor_cpus:g} CPUs each.'
-          )
     # Learners that finish do so together.
     has_failed = any(m.has_ended and m.code != 0 for m in self._learners)
     self._end(self._learners, _LEARNER_SECONDS, self._is_stopped or has_failed)

@@ -22,7 +22,7 @@ class StreamClosed(Exception):
   """The stream is closed."""
 
 
-class EnvironmentFailed(ValueError):
+class EnvironmentFailed(types.Explained, ValueError):
   """An environment failed or returned an invalid value."""
 
 

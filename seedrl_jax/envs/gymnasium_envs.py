@@ -13,7 +13,7 @@ from gymnasium.envs import registration
 
 from seedrl_jax import types
 from seedrl_jax.envs import action_masks, env_thread, registry, specs
-from seedrl_jax.runtime import nest, python_functions, settings
+from seedrl_jax.runtime import nest, settings
 
 EnvFactory = Callable[[], gymnasium.Env]
 
@@ -56,7 +56,7 @@ def load_factory(config: types.Config, rendered: bool = False) -> EnvFactory:
   ):
     kwargs['render_mode'] = 'rgb_array'
   source: str | bytes = reference
-  if config.processes and python_functions.is_given(reference):
+  if config.processes and settings.is_given(reference):
     try:
       source = cloudpickle.dumps(function)
     # Whatever the objects that it refers to raise.

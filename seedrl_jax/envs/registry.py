@@ -53,7 +53,7 @@ _FRAMES_PER_SECOND = {
 _LIBRARIES = pathlib.Path(__file__).with_name('libraries.txt')
 
 
-class MissingLibraryError(ImportError):
+class MissingLibraryError(types.Explained, ImportError):
   """EnvPool, or a library that it or a drawing needs, is not installed."""
 
 

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from seedrl_jax.runtime import python_functions
+from seedrl_jax.runtime import settings
 
 # All that this package has; tests compare these with its folders.
 FACTORIES = (
@@ -31,7 +31,7 @@ def flags_needed(config: Mapping[str, Any]) -> list[str]:
   functions = []
   factory = env.get('factory')
   # Only this process's own code gives a function from Python.
-  is_foreign = factory and not python_functions.is_given(factory)
+  is_foreign = factory and not settings.is_given(factory)
   if is_foreign and factory not in FACTORIES:
     functions.append(factory)
   agent = config.get('agent')

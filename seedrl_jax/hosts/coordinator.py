@@ -6,12 +6,13 @@ from typing import Any, NamedTuple, Protocol
 
 import ml_collections
 
+from seedrl_jax import types
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import placement, update
 from seedrl_jax.runtime import threads
 
 
-class HostLost(RuntimeError):
+class HostLost(types.Explained, RuntimeError):
   """Another host is gone; says which, why, and what to do."""
 
 
@@ -19,11 +20,11 @@ class HostsMismatch(ValueError):
   """The hosts were not started to work together; says what to change."""
 
 
-class ParametersDiffer(RuntimeError):
+class ParametersDiffer(types.Explained, RuntimeError):
   """The hosts' parameters are no longer the same."""
 
 
-class WorkerFailed(RuntimeError):
+class WorkerFailed(types.Explained, RuntimeError):
   """Another worker of the run cannot be started again; says why."""
 
 

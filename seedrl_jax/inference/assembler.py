@@ -46,7 +46,7 @@ def make_priorities(
   compute = jax.jit(agent.initial_priorities)
 
   def priorities(unroll: types.Unroll) -> np.ndarray:
-    steps = types.without_observation(unroll.steps)
+    steps = unroll.steps._replace(observation=())
     return np.asarray(compute(jax.device_put(steps, device)))
 
   priorities(specs.blank_batch(spec, width).unroll)

@@ -29,7 +29,7 @@ _MAX_OBSERVATIONS = 1024
 _MAX_SHARE = 0.01
 
 
-class NonFiniteError(RuntimeError):
+class NonFiniteError(types.Explained, RuntimeError):
   """A loss, gradient or step was not finite; the state before it was kept."""
 
 

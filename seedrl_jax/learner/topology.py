@@ -64,15 +64,10 @@ def make_topology(
   if n == 1 and parts == 2:
     return Topology(tuple(devices), tuple(devices))
   if n % parts:
-    usable = n - n % parts
-    fix = (
-      f'--config.topology.max_devices={usable} leaves the rest idle'
-      if usable
-      else f'a split needs at least {parts} devices; omit it'
-    )
     raise ValueError(
       f'--config.topology.inference_to_training={inference}:{training} does '
-      f'not divide the {n} device{"s" * (n > 1)} of this host; {fix}.'
+      f'not divide the {n} device{"s" * (n > 1)} of this host; omit it, or set '
+      f'--config.topology.max_devices to a multiple of {parts}.'
     )
   count = n // parts * inference
   return Topology(tuple(devices[:count]), tuple(devices[count:]))

@@ -227,7 +227,6 @@ class Updater:
     return jax.tree.map(lambda *rows: self._place(rows), *pieces)
 
   def _join(self, pieces: Sequence[types.Batch]) -> types.Batch:
-    """Moves pieces from device to device."""
     rows = [
       jax.device_put(piece, device)
       for piece, device in zip(pieces, self.local_devices, strict=True)
@@ -276,7 +275,6 @@ class Updater:
 def on_all(
   agent: base.Agent, devices: Sequence[jax.Device]
 ) -> Callable[..., Any] | base.UpdateInPieces:
-  """Returns the update, or its pieces, on all training devices."""
   pmap = functools.partial(jax.pmap, axis_name=base.AXIS, devices=devices)
   # Outputs that are equal on all devices have no device axis.
   out_axes = (0, Output._make((None, None, 0)), None)

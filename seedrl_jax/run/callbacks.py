@@ -100,7 +100,6 @@ class StopWithoutImprovement:
 
 
 def _value(run: Report, metric: str) -> float | None:
-  """Returns a metric; raises ValueError if there is no such column."""
   # Before the first update there are no losses.
   if run.updates and metric not in run.metrics:
     raise ValueError(

@@ -6,6 +6,7 @@ wait and may be milliseconds ahead.
 """
 
 import dataclasses
+import math
 import os
 import threading
 import time
@@ -137,10 +138,6 @@ class RunCheckpoints:
       f'environment steps and {self.record.seconds:.0f} s so far.'
     )
     return restored.state
-
-  def shared_record(self) -> dict[str, Any]:
-    """Returns the record for `follow` on other hosts, as JSON values."""
-    return dataclasses.asdict(self.record)
 
   def follow(
     self, shared: Mapping[str, Any], step: int, is_exact: bool = True
@@ -326,3 +323,54 @@ class CheckpointWriter:
     finally:
       if self._replay is not None:
         self._replay.prune(self._storage.steps())
+
+
+class BestCheckpoint:
+  """The parameters that were evaluated best: `checkpoint.keep_best`.
+
+  One thread takes evaluations, another saves.
+  """
+
+  def __init__(self, workdir: workdir_lib.Workdir, say: Callable[[str], None]):
+    """Goes on from the best checkpoint that is there, if any."""
+    self._path = workdir.best
+    self._storage = checkpoints.Checkpoints(self._path, keep=2, report=say)
+    self._say = say
+    self._count = 0
+    self._best, self._is_due = -math.inf, False
+    if record := self._storage.newest_record():
+      returns = record['eval_returns']
+      self._best = sum(returns) / max(len(returns), 1)
+
+  def note(self, window: report.EpisodeWindow) -> None:
+    """Takes the evaluation episodes; counts those of each window once."""
+    size = report.EVAL_WINDOW
+    if len(window.returns) < size or window.count - self._count < size:
+      return
+    self._count = window.count
+    mean = window.mean_return()
+    if mean is not None and mean > self._best:
+      self._best, self._is_due = mean, True
+
+  def save_if_due(self, state: StateSource, now: RecordSource) -> None:
+    """Saves in place of the best so far, if the last evaluation was better."""
+    if not self._is_due:
+      return
+    self._is_due = False
+    taken, record = state(), dataclasses.asdict(now())
+    step = int(taken.step)
+    try:
+      self._storage.save(step, taken, record)
+    except file_io.NotWritten as e:
+      self._say(f'{e} An older best checkpoint may remain.')
+      return
+    for other in self._storage.steps():
+      if other != step:
+        file_io.remove(self._path / str(other))
+
+  def describe(self) -> None:
+    """Says which checkpoint is the best, if there is one."""
+    for step in self._storage.steps():
+      self._say(
+        f'Best checkpoint: {step}, with an evaluation of {self._best:.2f}.'
+      )

@@ -133,7 +133,6 @@ def plan_streams(
 
 
 def _check_tasks(config: ml_collections.ConfigDict) -> None:
-  """Raises ValueError if a task has no environment to train or evaluate on."""
   names = factory.task_names(config.env)
   num_train, num_eval = config.env.num_envs, config.num_eval_envs
   numbers = None
@@ -266,25 +265,20 @@ def stays_on_device(
 
   Raises ValueError if they must, but cannot.
   """
-  replay, obstacle = config.replay, ''
-  if not is_in_jax:
-    obstacle = f'{config.env.id} is not in JAX'
-  elif replay.sampler != 'fifo':
-    obstacle = 'a replay is on the host; only a queue (replay.sampler=fifo) can'
-  elif overlap > 1:
-    obstacle = f"the agent's unrolls overlap by {overlap} steps, not by 1"
-  elif config.actors.local_inference:
-    obstacle = 'actors of local inference write to Reverb'
-  elif config.actors.max_envs and config.learner.max_lag is not None:
-    obstacle = (
-      '--config.learner.max_lag counts the unrolls of a batch, which remote '
-      'actors (--config.actors.max_envs) and local environments would share'
+  replay, actors = config.replay, config.actors
+  # A maximum lag counts the unrolls of a batch, of which actors bring some.
+  shares_batches = actors.max_envs and config.learner.max_lag is not None
+  is_queue = replay.sampler == 'fifo' and overlap <= 1 and not replay.address
+  needs_host = actors.local_inference or shares_batches
+  can = is_in_jax and is_queue and not needs_host
+  if replay.backend == 'device' and not can:
+    raise ValueError(
+      '--config.replay.backend=device: needs environments in JAX and a queue '
+      '(--config.replay.sampler=fifo) whose unrolls overlap by 1 step, without '
+      '--config.replay.address, --config.actors.local_inference, and '
+      '--config.actors.max_envs beside --config.learner.max_lag; take auto.'
     )
-  elif replay.address:
-    obstacle = f'--config.replay.address={replay.address} is on the host'
-  if replay.backend == 'device' and obstacle:
-    raise ValueError(f'--config.replay.backend=device: {obstacle}; take auto.')
-  return replay.backend in ('device', 'auto') and not obstacle
+  return replay.backend in ('device', 'auto') and can
 
 
 def check_blocks(shares: Sequence[StreamShare], block_width: int) -> None:

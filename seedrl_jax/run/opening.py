@@ -19,9 +19,9 @@ from seedrl_jax.inference import assembler as assembler_lib
 from seedrl_jax.inference import device_step as device_step_lib
 from seedrl_jax.inference import device_worker, lag_gate, specs
 from seedrl_jax.inference import worker as worker_lib
-from seedrl_jax.learner import lag_filter, update
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
+from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import device as device_replay
 from seedrl_jax.replay import factory as replay_factory
@@ -37,7 +37,6 @@ MakeStream = Callable[[int, layout_lib.StreamShare], envs.EnvStream]
 # all starts, and one start has fewer than the second.
 _SEED_STRIDE = 1_000_003
 _STREAMS_OF_START = 1 << 10
-
 
 Worker = worker_lib.InferenceWorker | device_worker.DeviceWorker
 
@@ -118,19 +117,20 @@ def open_parts(
     replay_path: checkpoint that the store will be restored from.
   """
   record = record or report.RunRecord()
-  return _Opener(plan, state, record).open(streams, workdir, replay_path)
+  return _Opener(plan, state, streams, record, workdir, replay_path).open()
 
 
+@dataclasses.dataclass
 class _Opener:
-  """Opens the parts of a run one after the other."""
+  plan: plan_lib.Plan
+  state: update.LearnerState
+  streams: MakeStream | None
+  record: report.RunRecord
+  workdir: workdir_lib.Workdir | None
+  replay_path: str | None
 
-  def __init__(
-    self,
-    plan: plan_lib.Plan,
-    state: update.LearnerState,
-    record: report.RunRecord,
-  ):
-    self._plan, self._state, self._starts = plan, state, record.starts
+  def __post_init__(self) -> None:
+    plan, record = self.plan, self.record
     self._publisher = learner_lib.ParameterPublisher(plan.topology.inference)
     keys = plan.keys[1:]
     saved = jnp.array(record.inference_keys, jnp.uint32)
@@ -141,28 +141,21 @@ class _Opener:
       keys = jax.vmap(jax.random.fold_in, (0, None))(keys, record.starts)
     self._keys = keys
 
-  def open(
-    self,
-    streams: MakeStream | None,
-    workdir: workdir_lib.Workdir | None,
-    replay_path: str | None,
-  ) -> Parts:
+  def open(self) -> Parts:
     """Opens all parts, or none if one fails."""
     workers: list[Worker] = []
     with contextlib.ExitStack() as cleanup:
-      reverb_folder = str(workdir.reverb) if workdir else None
-      self._store = self._open_store(reverb_folder, replay_path)
+      self._store = self._open_store()
       cleanup.callback(self._store.close)
       startup.ready('store')
-      socket = str(workdir.actor_socket) if workdir else 'actors.sock'
-      actors = self._open_actor_server(socket)
+      actors = self._open_actor_server()
       if actors is not None:
         cleanup.callback(actors.close, False)
       self._gate = self._make_gate()
-      make_stream = streams or self._make_stream
+      make_stream = self.streams or self._make_stream
       remote = iter(actors.streams if actors is not None else ())
-      is_in_jax = streams is None and self._plan.device_env is not None
-      for i, share in enumerate(self._plan.shares):
+      is_in_jax = self.streams is None and self.plan.device_env is not None
+      for i, share in enumerate(self.plan.shares):
         if is_in_jax and not share.is_remote:
           workers.append(self._make_device_worker(i, share))
           continue
@@ -176,10 +169,8 @@ class _Opener:
       cleanup.pop_all()
     return parts
 
-  def _open_store(
-    self, reverb_folder: str | None, replay_path: str | None
-  ) -> replay.TrajectoryStore:
-    plan, config = self._plan, self._plan.config
+  def _open_store(self) -> replay.TrajectoryStore:
+    plan, config = self.plan, self.plan.config
     return replay_factory.make_store(
       config.replay,
       plan.tables,
@@ -188,16 +179,16 @@ class _Opener:
       config.batch_size,
       config.seed,
       plan.agent.overlap,
-      reverb_folder,
-      replay_path,
+      str(self.workdir.reverb) if self.workdir else None,
+      self.replay_path,
       plan.lock_step,
       has_single_steps=config.unroll_length == 1,
       local_inference=config.actors.local_inference,
       on_device=plan.on_device,
     )
 
-  def _open_actor_server(self, socket: str) -> actor_server.ActorServer | None:
-    plan, config = self._plan, self._plan.config
+  def _open_actor_server(self) -> actor_server.ActorServer | None:
+    plan, config = self.plan, self.plan.config
     shares = [share for share in plan.shares if share.is_remote]
     if not shares:
       return None
@@ -206,8 +197,8 @@ class _Opener:
       config.env,
       plan.env_spec,
       [(len(share.global_env_id), share.batch_size) for share in shares],
-      (config.seed, self._starts),
-      socket,
+      (config.seed, self.record.starts),
+      str(self.workdir.actor_socket) if self.workdir else 'actors.sock',
       self._local_offer(shares),
     )
 
@@ -215,7 +206,7 @@ class _Opener:
     self, shares: Sequence[layout_lib.StreamShare]
   ) -> slot_allocator.LocalOffer | None:
     """Returns what actors need to act themselves; None without Reverb."""
-    plan, store = self._plan, self._store
+    plan, store = self.plan, self._store
     if store.address is None:
       return None
 
@@ -236,7 +227,7 @@ class _Opener:
 
   def _make_gate(self) -> lag_gate.LagGate | None:
     """Makes the gate of `learner.max_lag`; None if inference need not wait."""
-    config, store = self._plan.config, self._store
+    config, store = self.plan.config, self._store
     max_lag, patience = config.learner.max_lag, None
     if max_lag is None:
       return None
@@ -247,14 +238,10 @@ class _Opener:
     table = store.table(table_configs.TABLE)
     return lag_gate.LagGate(table, config.batch_size, max_lag, patience)
 
-  def _gate_of(self, share: layout_lib.StreamShare) -> lag_gate.LagGate | None:
-    """Returns the gate of a stream; evaluation waits for none."""
-    return self._gate if share.num_train else None
-
   def _make_stream(
     self, index: int, share: layout_lib.StreamShare
   ) -> envs.EnvStream:
-    plan = self._plan
+    plan = self.plan
     return env_factory.make_stream(
       plan.config.env,
       seed=self._env_seed(index),
@@ -265,13 +252,13 @@ class _Opener:
     )
 
   def _env_seed(self, index: int) -> int:
-    number = self._starts * _STREAMS_OF_START + index
-    return (self._plan.config.seed + number * _SEED_STRIDE) % 2**31
+    number = self.record.starts * _STREAMS_OF_START + index
+    return (self.plan.config.seed + number * _SEED_STRIDE) % 2**31
 
   def _make_device_worker(
     self, index: int, share: layout_lib.StreamShare
   ) -> device_worker.DeviceWorker:
-    plan = self._plan
+    plan = self.plan
     writer = self._gate or self._store.table(table_configs.TABLE)
     return device_worker.DeviceWorker(
       plan_lib.unroll_program(plan, share),
@@ -281,13 +268,13 @@ class _Opener:
       functools.partial(self._publisher.latest, share.device),
       writer,
       None if plan.cuts_blocks else self._make_assembler(share, writer),
-      self._gate_of(share),
+      self._gate if share.num_train else None,
     )
 
   def _make_worker(
     self, index: int, stream: envs.EnvStream, share: layout_lib.StreamShare
   ) -> worker_lib.InferenceWorker:
-    plan, agent = self._plan, self._plan.agent
+    plan, agent = self.plan, self.plan.agent
     spec = plan.env_spec.stream
     step = device_step_lib.DeviceStep(
       agent,
@@ -307,16 +294,15 @@ class _Opener:
       sink=self._make_assembler(share, writer),
       parameters=functools.partial(self._publisher.latest, share.device),
       global_env_id=share.global_env_id,
-      gate=self._gate_of(share),
+      gate=self._gate if share.num_train else None,
     )
 
   def _make_assembler(
     self, share: layout_lib.StreamShare, writer: assembler_lib.BlockWriter
   ) -> assembler_lib.UnrollAssembler | None:
-    """Makes a stream's assembler, unless all its environments evaluate."""
     if not share.num_train:
       return None
-    plan, agent = self._plan, self._plan.agent
+    plan, agent = self.plan, self.plan.agent
     return assembler_lib.UnrollAssembler(
       writer,
       share.global_env_id[: share.num_train],
@@ -324,7 +310,7 @@ class _Opener:
       agent.overlap,
       plan.block_width,
       assembler_lib.make_priorities(
-        agent, self._plan.unroll_spec, plan.block_width, share.device
+        agent, self.plan.unroll_spec, plan.block_width, share.device
       ),
       # A gate counts on every environment's unroll.
       burn_in=None if plan.config.replay.sampler == 'fifo' else agent.burn_in,
@@ -333,15 +319,15 @@ class _Opener:
   def _connect(
     self, workers: Sequence[Worker], actors: actor_server.ActorServer | None
   ) -> Parts:
-    plan, config, gate = self._plan, self._plan.config, self._gate
+    plan, config, gate = self.plan, self.plan.config, self._gate
     max_lag, too_old = config.learner.max_lag, None
     if max_lag is not None:
-      too_old = lag_filter.LagFilter(
-        max_lag, int(self._state.step), plan.agent.updates_per_batch
+      too_old = prefetch_lib.LagFilter(
+        max_lag, int(self.state.step), plan.agent.updates_per_batch
       )
     learner = learner_lib.Learner(
       plan.updater,
-      self._state,
+      self.state,
       self._publisher,
       config.learner.publish_period,
       None if gate is None else gate.count_batch,

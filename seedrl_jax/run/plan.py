@@ -147,7 +147,6 @@ def _agent_config(
   device: jax.Device,
   placement: placement_lib.Placement,
 ) -> ml_collections.ConfigDict:
-  """Returns the configuration for the agent of this device and process."""
   config = config.copy_and_resolve_references()
   if device.platform != 'tpu':
     config.network.tpu_chunk = 0

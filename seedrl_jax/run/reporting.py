@@ -4,11 +4,10 @@ import collections
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_collections
 
-from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import network_watch, opening, task_returns
@@ -16,14 +15,8 @@ from seedrl_jax.runtime import file_io, progress, report, steal
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.runtime.writers import metrics_log
 
-
-class _Ended(NamedTuple):
-  """An episode that has ended, and whether it was of training."""
-
-  is_training: bool
-  episode_return: float
-  length: int
-  task: int
+# An ended episode: whether it was of training, its return, length and task.
+_Ended = tuple[bool, float, int, int]
 
 
 class RunCounters:
@@ -148,28 +141,15 @@ class RunCounters:
       yield self._remote_episodes.popleft()
     for worker in self.parts.workers:
       for episode in worker.take_episodes():
-        yield _Ended(
-          episode.env_id < worker.num_train_envs,
-          episode.episode_return,
-          episode.length,
-          episode.task,
-        )
-
-  def curves(self, tables: Mapping[str, replay.TableInfo]) -> dict[str, float]:
-    """Returns the metrics of this host's actors, and of its `tables`."""
-    curves = self.parts.metrics()
-    for name, info in tables.items():
-      curves |= info.metrics('replay' if name == table_configs.TABLE else name)
-    return curves
+        is_training = episode.env_id < worker.num_train_envs
+        total, length = episode.episode_return, episode.length
+        yield is_training, total, length, episode.task
 
   def local(self) -> dict[str, Any]:
     """Returns this host's counters for the others, and episodes for host 0."""
     figures = dataclasses.asdict(self._local_snapshot())
     if self.placement.index:
-      episodes = [
-        (episode.episode_return, episode.length, episode.task)
-        for episode in self.take_episodes()
-      ]
+      episodes = [episode[1:] for episode in self.take_episodes()]
       figures['episodes'] = episodes[-report.WINDOW :]
     return figures
 
@@ -180,7 +160,7 @@ class RunCounters:
       episodes = counters.pop('episodes', ())
       if not self.placement.index:
         self._remote_episodes.extend(
-          _Ended(True, total, int(length), int(task))
+          (True, total, int(length), int(task))
           for total, length, task in episodes
         )
       snapshots.append(report.Snapshot(**counters))
@@ -235,22 +215,21 @@ class RunReporter:
     self._tasks = task_returns.TaskReturns(spec.tasks, spec.action_repeat)
 
   def open(self) -> None:
-    """Opens the curves on host 0; raises NotOpened if a writer cannot begin."""
+    """Opens the curves on host 0, and cuts them back to the checkpoint.
+
+    Raises NotOpened if a writer cannot begin.
+    """
     if self.counters.placement.index:
       return
-    config = layout_lib.named_config(self._config, self._parts.plan.env_spec)
+    spec, counters = self._parts.plan.env_spec, self.counters
+    config = layout_lib.named_config(self._config, spec)
     self._metrics = metrics_log.MetricsLog(
       self._makes, self.workdir.path, config, self.line.say
     )
-
-  def roll_back(self) -> None:
-    """Cuts open curves back to the checkpoint."""
-    if self._metrics is not None:
-      self._metrics.roll_back(
-        self._parts.learner.counters.updates,
-        self.counters.before.env_steps
-        * self._parts.plan.env_spec.action_repeat,
-      )
+    self._metrics.roll_back(
+      self._parts.learner.counters.updates,
+      counters.before.env_steps * spec.action_repeat,
+    )
 
   def close(self) -> None:
     """Closes the curves, if open; waits some seconds for their writers."""
@@ -270,6 +249,9 @@ class RunReporter:
     if self._metrics is None:
       return results
     tables = self._parts.store.info()
+    curves = self._parts.metrics()
+    for name, info in tables.items():
+      curves |= info.metrics('replay' if name == table_configs.TABLE else name)
     metrics = self._parts.learner.metrics()
     row, self.waits = self._reporter.row(
       now,
@@ -277,7 +259,7 @@ class RunReporter:
       {progress.STOLEN: self._steal.share()}
       | metrics
       | self._watch.metrics(metrics)
-      | self.counters.curves(tables)
+      | curves
       | self._tasks.metrics(),
     )
     self.row = row
@@ -317,7 +299,6 @@ class RunReporter:
     self.counters.note_returns(reporter.training.returns)
 
   def _say_connected(self) -> None:
-    """Says that actors have joined or left."""
     actors, before = self._parts.actors, self._num_connected
     count = actors.num_connected if actors is not None else 0
     if count != before:

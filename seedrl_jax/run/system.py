@@ -1,20 +1,19 @@
 """One run from its configuration to its summary."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable
 from typing import Any
 
 import ml_collections
 
+from seedrl_jax import types
 from seedrl_jax.agents import base as agents
-from seedrl_jax.envs import base as envs
 from seedrl_jax.hosts import coordinator as coordinator_lib
-from seedrl_jax.learner import lag_filter
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.networks import observations
 from seedrl_jax.replay import table_configs
-from seedrl_jax.run import best as best_lib
 from seedrl_jax.run import callbacks, checkpointing, opening, reporting
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import plan as plan_lib
@@ -38,7 +37,7 @@ _SPOILED = (
 )
 
 
-class RunFailed(RuntimeError):
+class RunFailed(types.Explained, RuntimeError):
   """A thread of the run failed; the message holds its traceback."""
 
 
@@ -130,7 +129,9 @@ class System:
         )
     state = checkpoints.restore(state)
     startup.ready('state')
-    shared, state = self._coordinator.share(checkpoints.shared_record(), state)
+    shared, state = self._coordinator.share(
+      dataclasses.asdict(checkpoints.record), state
+    )
     # Processes with batches of their own save their replays one by one.
     is_exact = plan.placement.shares_batch
     checkpoints.follow(shared, int(state.step), is_exact)
@@ -158,8 +159,7 @@ class System:
     )
     if parts.gate is not None:
       parts.gate.take_over(parts.store.info()[table_configs.TABLE].size)
-    path = config.demonstrations.path
-    training_lib.fill_demonstrations(path, parts, say, at_start=True)
+    training_lib.fill_demonstrations(parts, say, at_start=True)
     self._counters = reporting.RunCounters(
       config, parts, self._checkpoints.record
     )
@@ -168,7 +168,7 @@ class System:
     )
     self._best = None
     if config.checkpoint.keep_best and not self._coordinator.index:
-      self._best = best_lib.BestCheckpoint(self._workdir, say)
+      self._best = checkpointing.BestCheckpoint(self._workdir, say)
     self._training = training_lib.Training(
       config,
       self._coordinator,
@@ -222,7 +222,6 @@ class System:
       if not is_new:
         # Only now, as a start that fails must leave it as it was.
         self._write_config()
-      self._reporter.roll_back()
       self._counters.begin()
       self._training.group.run('main', self._training.run)
       stuck = self._training.join()
@@ -247,10 +246,8 @@ class System:
     group.run(
       'checkpoint', lambda: self._writer.finish(training_lib.JOIN_SECONDS)
     )
-    if (best := self._best) is not None:
-      group.run(
-        'best checkpoint', lambda: best.finish(training_lib.JOIN_SECONDS)
-      )
+    if self._best is not None:
+      self._best.describe()
     group.run('hosts', coordinator.wait_saved)
     others = list(coordinator.failures)
     summary = self._reporter.summary(self._status(stuck))
@@ -290,7 +287,6 @@ class System:
       group.run('last report', self._reporter.write)
 
   def _save_best(self) -> None:
-    """Saves the last parameters as the best if they are."""
     if self._best is not None:
       self._best.note(self._reporter.evaluation)
       self._best.save_if_due(self.parts.learner.state, self._reporter.record)
@@ -310,14 +306,7 @@ class System:
 def _failure_text(failure: threads.Failure | None) -> list[str]:
   if failure is None:
     return []
-  expected = (
-    *_SPOILED,
-    lag_filter.TooOldError,
-    coordinator_lib.WorkerFailed,
-    envs.EnvironmentFailed,
-    file_io.NotWritten,
-  )
-  if isinstance(failure.error, expected):
+  if isinstance(failure.error, types.Explained):
     return [str(failure.error)]
   return [
     f'Thread {failure.thread} failed.\n{failure.text}The run has failed: '

@@ -46,7 +46,6 @@ class TaskReturns:
     return bool(self._tasks) and all(map(atari.game, self._tasks))
 
   def _means(self, group: str) -> dict[str, float]:
-    """Returns the mean returns of the tasks that have episodes."""
     means = {
       task: window.mean_return()
       for task, window in self._windows[group].items()

@@ -16,7 +16,6 @@ from seedrl_jax.evaluation import playing, scoring
 from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.replay import base as replay
-from seedrl_jax.run import best as best_lib
 from seedrl_jax.run import (
   callbacks,
   checkpointing,
@@ -32,6 +31,8 @@ _QUIET_JOIN_SECONDS = 10.0
 # Seconds of a learner without a batch before a run with all frames ends: one
 # may be on its way from a store.
 _STARVED_SECONDS = 0.3
+# Between two looks at the threads.
+_PAUSE_SECONDS = 0.05
 # Updates before a trace, which then shows the steady state.
 _WARM_UP = 20
 # Waits for a batch; returns None if this host wants to stop.
@@ -49,7 +50,7 @@ class Training:
     writer: checkpointing.CheckpointWriter,
     profile_updates: int,
     on_report: Callable[[callbacks.Report], Any] | None = None,
-    best: best_lib.BestCheckpoint | None = None,
+    best: checkpointing.BestCheckpoint | None = None,
   ):
     """Starts nothing; raises `ValueError` if a processor cannot be had.
 
@@ -128,11 +129,11 @@ class Training:
       self._learn(self._batch_in_lock_step)
       return
     self._start_threads()
+    pause = min(_PAUSE_SECONDS, self._config.log.every_seconds)
     # Signal handlers run between these waits.
-    while not self.group.wait(self._pause()) and not self._must_stop():
+    while not self.group.wait(pause) and not self._must_stop():
       if self._report_if_due():
-        path = self._config.demonstrations.path
-        fill_demonstrations(path, self._parts, self._reporter.line.say)
+        fill_demonstrations(self._parts, self._reporter.line.say)
 
   def join(self) -> list[str]:
     """Stops the threads; returns the stacks of those that do not end."""
@@ -155,11 +156,6 @@ class Training:
       group.start(f'inference-{i}', act, self._cores[i])
     group.start('prefetch', lambda: parts.prefetcher.run(group.should_stop))
     group.start('learner', lambda: self._learn(self._batch_from_threads))
-
-  def _pause(self) -> float:
-    """Returns the seconds until the next look at the threads."""
-    seconds = 0.01 if self._counters.is_finished() else 0.1
-    return min(seconds, self._config.log.every_seconds)
 
   def _must_end_acting(self) -> bool:
     """Whether inference must stop; one unroll may be longer than the run."""
@@ -251,7 +247,6 @@ class Training:
     self.group.stop()
 
   def _trace(self) -> None:
-    """Counts an update; starts or ends the profiler's trace."""
     self._seen_updates += 1
     if not self._profile_updates:
       return
@@ -301,16 +296,13 @@ class Training:
 
 
 def fill_demonstrations(
-  path: str,
-  parts: opening.Parts,
-  say: Callable[[str], None],
-  at_start: bool = False,
+  parts: opening.Parts, say: Callable[[str], None], at_start: bool = False
 ) -> None:
   """Fills the demonstrations' table if a start or lost server left it empty.
 
-  `path` is their folder; empty for none. `at_start` prints if the table differs
-  from it.
+  `at_start` prints if the table differs from the folder, if there is one.
   """
+  path = parts.plan.config.demonstrations.path
   if not path:
     return
   count = folder.fill(parts.store, path, parts.plan.env_spec.env_id)

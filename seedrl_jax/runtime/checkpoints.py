@@ -121,24 +121,17 @@ class Checkpoints:
     newest = self._newest_sound([s for s in self.steps() if step in (None, s)])
     if newest is None:
       return None
-    expected = _flatten({field: template} if field else template)
-    arrays = {
-      name: x
-      for name, x in newest.state.items()
-      if not field or name.partition('.')[0] == field
-    }
 
     def is_wanted(name: str) -> bool:
-      return not {*without} & {*name.split('.')}
+      fields = name.split('.')
+      is_inside = not field or fields[0] == field
+      return is_inside and not {*without} & {*fields}
 
-    _check_fits(
-      {name: x for name, x in expected.items() if is_wanted(name)},
-      {name: x for name, x in arrays.items() if is_wanted(name)},
-      newest.step,
-    )
-    leaves = [
-      arrays[name] if is_wanted(name) else x for name, x in expected.items()
-    ]
+    expected = _flatten({field: template} if field else template)
+    arrays = {name: x for name, x in newest.state.items() if is_wanted(name)}
+    wanted = {name: x for name, x in expected.items() if is_wanted(name)}
+    _check_fits(wanted, arrays, newest.step)
+    leaves = [arrays.get(name, x) for name, x in expected.items()]
     state = jax.tree.unflatten(jax.tree.structure(template), leaves)
     return newest._replace(state=state)
 
@@ -153,17 +146,15 @@ class Checkpoints:
       try:
         return _read(self._path / str(step))
       except (OSError, _Damaged) as e:
-        self._report_damage(step, e, is_last=step == steps[0])
+        is_last = step == steps[0]
+        rest = 'no other is used' if is_last else 'the one before is used'
+        # The last one stays, so that the next start, too, finds none sound.
+        if not (self._read_only or is_last):
+          aside = file_io.put_aside(self._path / str(step))
+          rest = f'it was moved to {aside} and {rest}'
+        reason = getattr(e, 'strerror', None) or e
+        self._report(f'Checkpoint {step} is damaged ({reason}); {rest}.')
     return None
-
-  def _report_damage(self, step: int, error: Exception, is_last: bool) -> None:
-    rest = 'no other is used' if is_last else 'the one before is used'
-    # The last one stays, so that the next start, too, finds none sound.
-    if not (self._read_only or is_last):
-      aside = file_io.put_aside(self._path / str(step))
-      rest = f'it was moved to {aside} and {rest}'
-    reason = getattr(error, 'strerror', None) or error
-    self._report(f'Checkpoint {step} is damaged ({reason}); {rest}.')
 
 
 class NumbersOfCheckpoints:

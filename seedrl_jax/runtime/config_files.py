@@ -31,15 +31,16 @@ def find(name: str) -> pathlib.Path:
   known = names()
   near = difflib.get_close_matches(name.removesuffix('.py'), known, n=1)
   fix = f'the nearest is {near[0]}' if near else f'take {", ".join(known)}'
-  raise ValueError(f'there is no such file; {fix}.')
+  raise ValueError(f'there is no configuration {name}; {fix}.')
 
 
 def load(name: str) -> ml_collections.ConfigDict:
-  """Returns the configuration of a name or path, locked; raises ValueError."""
-  try:
-    path = find(name)
-  except ValueError as e:
-    raise ValueError(f'{name}: {e}') from e
+  """Returns the configuration of a name or path, locked; raises ValueError.
+
+  'name:argument' gives `get_config` an argument.
+  """
+  name, colon, argument = name.partition(':')
+  path = find(name)
   if path.is_relative_to(FOLDER):
     dotted = '.'.join(path.relative_to(FOLDER).with_suffix('').parts)
     module = importlib.import_module(f'seedrl_jax.configs.{dotted}')
@@ -49,7 +50,8 @@ def load(name: str) -> ml_collections.ConfigDict:
       raise ValueError(f'{path} is no Python file.')
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-  return settings.find_function(name, module, 'get_config')().lock()
+  get_config = settings.find_function(name, module, 'get_config')
+  return get_config(*([argument] if colon else [])).lock()
 
 
 def reported(config: Mapping[str, Any]) -> set[str]:

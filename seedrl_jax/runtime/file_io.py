@@ -9,8 +9,10 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+from seedrl_jax import types
 
-class NotWritten(RuntimeError):
+
+class NotWritten(types.Explained, RuntimeError):
   """A file could not be written, such as on a full disk."""
 
 

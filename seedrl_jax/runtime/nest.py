@@ -14,12 +14,20 @@ from seedrl_jax import types
 
 def flatten(nest: types.Nest) -> list[Any]:
   """Returns the leaves of a nest, in the order of `jax.tree.leaves`."""
-  return [leaf for _, leaf in _walk(nest, '')]
+  return [leaf for _, leaf in flatten_with_paths(nest)]
 
 
-def flatten_with_paths(nest: types.Nest) -> list[tuple[str, Any]]:
+def flatten_with_paths(
+  nest: types.Nest, path: str = ''
+) -> list[tuple[str, Any]]:
   """Returns (`steps.observation.image`, leaf) pairs, ordered as `flatten`."""
-  return list(_walk(nest, ''))
+  children = _children(nest)
+  if children is None:
+    return [(path, nest)]
+  pairs = []
+  for key, child in children:
+    pairs += flatten_with_paths(child, f'{path}.{key}' if path else str(key))
+  return pairs
 
 
 def unflatten(structure: types.Nest, leaves: Iterable[Any]) -> types.Nest:
@@ -40,40 +48,28 @@ def join(leaves: Sequence[np.ndarray]) -> np.ndarray:
   return np.concatenate(vectors, axis=1, dtype=np.float32)
 
 
-def _is_named_tuple(nest: Any) -> bool:
-  return isinstance(nest, tuple) and hasattr(nest, '_fields')
-
-
-def _is_leaf(nest: Any) -> bool:
-  is_spec = isinstance(nest, types.ArraySpec)
-  return is_spec or not isinstance(nest, (dict, tuple, list))
-
-
-def _walk(nest: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _children(nest: Any) -> list[tuple[Any, Any]] | None:
+  """Returns the keys and children of a nest; None if it is a leaf."""
   if nest is None:
-    return
-  if _is_leaf(nest):
-    yield path, nest
-    return
+    return []
   if isinstance(nest, dict):
-    children = [(key, nest[key]) for key in sorted(nest)]
-  elif _is_named_tuple(nest):
-    children = list(zip(nest._fields, nest, strict=True))
-  else:
-    children = list(enumerate(nest))
-  for key, child in children:
-    yield from _walk(child, f'{path}.{key}' if path else str(key))
+    return [(key, nest[key]) for key in sorted(nest)]
+  if isinstance(nest, (tuple, list)) and not types.is_spec(nest):
+    names = getattr(nest, '_fields', range(len(nest)))
+    return list(zip(names, nest, strict=True))
+  return None
 
 
 def _rebuild(structure: Any, leaves: Iterator[Any]) -> Any:
+  pairs = _children(structure)
+  if pairs is None:
+    return next(leaves)
+  # A generator would turn StopIteration into RuntimeError.
+  children = [_rebuild(child, leaves) for _, child in pairs]
   if structure is None:
     return None
-  if _is_leaf(structure):
-    return next(leaves)
   if isinstance(structure, dict):
-    return {key: _rebuild(structure[key], leaves) for key in sorted(structure)}
-  # A generator would turn StopIteration into RuntimeError.
-  children = [_rebuild(child, leaves) for child in structure]
-  if _is_named_tuple(structure):
+    return dict(zip(sorted(structure), children, strict=True))
+  if hasattr(structure, '_fields'):
     return type(structure)(*children)
   return type(structure)(children)

@@ -233,8 +233,6 @@ def defer_packages() -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-  """Gives the packages to defer a `_DeferringLoader`."""
-
   def find_spec(
     self,
     fullname: str,

@@ -39,9 +39,6 @@ class ProgressLine:
     self._out = out or sys.stdout
     self._is_live = process.takes_codes(self._out)
     self._is_shown = False
-    encoding = getattr(self._out, 'encoding', None) or 'utf-8'
-    has_blocks = bool('█'.encode(encoding, 'ignore'))
-    self._bar = ('█', '░') if has_blocks else ('#', '.')
 
   def update(self, text: str, done: float | None = None) -> None:
     """Shows `text` in place of what was shown before.
@@ -55,8 +52,7 @@ class ProgressLine:
     text, filled = process.printable(text), 0
     if done is not None:
       filled = round(done * _BAR_WIDTH)
-      full, rest = self._bar
-      text = f'{full * filled}{rest * (_BAR_WIDTH - filled)} {text}'
+      text = f'{filled * "█"}{(_BAR_WIDTH - filled) * "░"} {text}'
     # Rows that the terminal wraps could not be counted.
     columns = max(1, shutil.get_terminal_size().columns - 1)
     first, *others = textwrap.wrap(text, columns) or ['']
@@ -134,11 +130,5 @@ def summary_text(
     f'{report.EVAL_WINDOW}): {decimal(summary.eval_mean_return, 2)}.\n'
     f'{waits.report()}\n'
     f'Curves: {workdir}/metrics.csv; draw them with\n'
-    f'  {_program()} plot --workdir={workdir}'
+    f'  seedrl plot --workdir={workdir}'
   )
-
-
-def _program() -> str:
-  """Returns the command `seedrl`, with its folder if PATH lacks that."""
-  path = pathlib.Path(sys.executable).with_name('seedrl')
-  return 'seedrl' if shutil.which('seedrl') or not path.exists() else f'{path}'

@@ -7,6 +7,7 @@ import importlib
 import math
 import numbers
 import os
+import re
 import sys
 import textwrap
 import traceback
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
-from seedrl_jax.runtime import process, python_functions
+from seedrl_jax.runtime import process
 
 # Characters of an error's message in a sentence.
 _LONGEST_MESSAGE = 500
@@ -229,9 +230,16 @@ def load_function(flag: str, reference: str) -> Callable[..., Any]:
   module, colon, name = reference.partition(':')
   if not (module and colon and name):
     raise ValueError(f'{flag}: must be module:function.')
-  if python_functions.is_given(reference):
-    return python_functions.find(flag, name)
-  return find_function(flag, load_module(flag, module), name)
+  if not is_given(reference):
+    return find_function(flag, load_module(flag, module), name)
+  if name not in _functions:
+    raise ValueError(
+      f'{flag} was given from Python, and this process does not have it; give '
+      'it again, by seedrl_jax.train(None, workdir, env=…) or '
+      'seedrl_jax.evaluate(workdir, env=…), or start a new run with a function '
+      'in a module.'
+    )
+  return _functions[name]
 
 
 def find_function(
@@ -245,3 +253,30 @@ def find_function(
       f'{flag}: the module {module.__name__} ({file}) has no function {name}.'
     )
   return function
+
+
+# -- functions given from Python ---------------------------------------------
+
+# What a notebook's cell, a script or a function defines has no module that could
+# be imported. It is 'python:name', and only this process knows it.
+_PYTHON = 'python'
+_functions: dict[str, Callable[..., Any]] = {}
+
+
+def reference(function: Callable[..., Any]) -> str:
+  """Returns the name of a function or class for `load_function`."""
+  module = getattr(function, '__module__', '')
+  name = getattr(function, '__qualname__', type(function).__qualname__)
+  # Another process would import it from there, and a script has no such name.
+  if module != '__main__' and (
+    getattr(sys.modules.get(module), name, None) is function
+  ):
+    return f'{module}:{name}'
+  name = re.sub(r'\W', '', name.rpartition('.')[2])
+  _functions[name] = function
+  return f'{_PYTHON}:{name}'
+
+
+def is_given(name: str) -> bool:
+  """Whether a reference is of a function that only its process knows."""
+  return name.startswith(f'{_PYTHON}:')

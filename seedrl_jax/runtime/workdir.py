@@ -1,21 +1,23 @@
 """The work directory of a run: its files, their lock, and how to write them."""
 
 import contextlib
+import datetime
 import fcntl
+import importlib.metadata
 import io
 import json
 import os
 import pathlib
+import platform
 import re
 import socket
-import tempfile
+import subprocess
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import ml_collections
 
 from seedrl_jax import types
-from seedrl_jax.runtime import env_specs, file_io, settings, versions
+from seedrl_jax.runtime import env_specs, file_io, settings
 
 # Keys that any reader of a configuration needs. A run of an earlier release may
 # lack others.
@@ -33,6 +35,10 @@ _DEFAULTS = {
   'optimizer.decay_frames': None,
   'optimizer.warmup_frames': 0,
 }
+# Those whose versions each start notes.
+_PACKAGES = ('seedrl-jax', 'jax', 'jaxlib', 'envpool')
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_GIT = ('git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*')
 # More than a process's id and the name of its machine.
 _MOST_BYTES = 1000
 
@@ -83,18 +89,6 @@ class Workdir:
     host._inside = self._hosts, host.path
     return host
 
-  def create(self) -> None:
-    """Makes the directory; raises WorkdirError if it cannot be written to."""
-    try:
-      self.path.mkdir(parents=True, exist_ok=True)
-      with tempfile.TemporaryFile(dir=self.path):
-        pass
-    except OSError as e:
-      raise WorkdirError(
-        f'--workdir={self.path} cannot be written to ({e.strerror}); choose a '
-        'folder that you may write to.'
-      ) from e
-
   def acquire(self, say: Callable[[str], None]) -> contextlib.ExitStack:
     """Makes the directory, and locks it until the result is closed.
 
@@ -106,12 +100,15 @@ class Workdir:
     if the directory holds links, is not writable, or in use.
     """
     self.refuse_links()
-    self.create()
     try:
+      self.path.mkdir(parents=True, exist_ok=True)
       # Appends: until the lock is ours, the text is another run's.
       file = self.lock.open('ab+', buffering=0)
     except OSError as e:
-      raise WorkdirError(f'{self.lock} cannot be opened ({e.strerror}).') from e
+      raise WorkdirError(
+        f'--workdir={self.path} cannot be written to ({e.strerror}); choose a '
+        'folder that you may write to.'
+      ) from e
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
       file.truncate(0)
@@ -176,16 +173,6 @@ class Workdir:
         f'{self.config_json} is damaged ({reason}); put a good one back.'
       ) from e
 
-  def read_versions(self) -> dict[str, Any]:
-    """Returns the software of the latest start, if any; raises WorkdirError."""
-    try:
-      lines = self.versions.read_bytes().splitlines()
-      return file_io.json_object(lines[-1]) if lines else {}
-    except FileNotFoundError:
-      return {}
-    except (OSError, ValueError) as e:
-      raise WorkdirError(f'{self.versions} is damaged ({e}).') from e
-
   def read_env_spec(self) -> types.EnvSpec:
     """Returns the spec of the latest start's environments; or WorkdirError."""
     try:
@@ -207,7 +194,7 @@ class Workdir:
   def write_config(self, config: ml_collections.ConfigDict) -> None:
     """Writes configuration and versions of this start; raises NotWritten."""
     file_io.write_json(self.config_json, config.to_dict())
-    line = json.dumps(versions.current()) + '\n'
+    line = json.dumps(_software()) + '\n'
     try:
       file_io.append_whole(self.versions, line.encode())
     except OSError as e:
@@ -238,3 +225,34 @@ def _owner(file: io.FileIO) -> str:
   if match is None:
     return 'another process'
   return f'process {match[1].decode()} on {match[2].decode()}'
+
+
+def _software() -> dict[str, str | None]:
+  """Returns the time, the git commit and each package's version.
+
+  A missing package's version is None, as is the commit outside a clone.
+  """
+  now = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
+  versions = {
+    'time': now,
+    'commit': _commit(_ROOT),
+    'python': platform.python_version(),
+  }
+  for name in _PACKAGES:
+    try:
+      versions[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+      versions[name] = None
+  return versions
+
+
+def _commit(root: pathlib.Path) -> str | None:
+  # Git would find the clone of another project around an installed package.
+  if not (root / '.git').exists():
+    return None
+  try:
+    return subprocess.run(
+      _GIT, cwd=root, capture_output=True, check=True, text=True, timeout=2
+    ).stdout.strip()
+  except (OSError, subprocess.SubprocessError):
+    return None

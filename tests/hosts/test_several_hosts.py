@@ -131,7 +131,7 @@ def test_a_host_starts_from_what_host_0_found(
   monkeypatch.setattr(
     several_hosts.multihost_utils, 'broadcast_one_to_all', lambda _: _state(9)
   )
-  shared, state = host_1.share(saved.shared_record(), saved.restore(_state(0)))
+  shared, state = host_1.share(vars(saved.record), saved.restore(_state(0)))
   assert state.step == 9
   saved.follow(shared, int(state.step))
   assert saved.record.env_steps == 70 and saved.record.returns == [1.0]

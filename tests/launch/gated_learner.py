@@ -4,6 +4,7 @@ WANTED_ENVS is the number of environments that one report must count. So even a
 slow actor finds the training going on.
 """
 
+import functools
 import os
 from collections.abc import Mapping
 
@@ -31,4 +32,4 @@ class _Gated(reporting.RunCounters):
 
 if __name__ == '__main__':
   reporting.RunCounters = _Gated
-  train.start(learner._join)
+  train.start(functools.partial(train.main, join=learner._join))

@@ -1,5 +1,6 @@
 """launch/learner.py whose host 1 gets different parameters at some update."""
 
+import functools
 from typing import Any
 
 import jax
@@ -30,4 +31,4 @@ class _Spoiled(update.Updater):
 
 if __name__ == '__main__':
   update.Updater = _Spoiled
-  train.start(learner._join)
+  train.start(functools.partial(train.main, join=learner._join))

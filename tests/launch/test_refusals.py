@@ -20,7 +20,10 @@ _CASES = {
   ],
   'autotune': [
     (['now'], 'unexpected arguments: now'),
-    (['--config=nothing'], '--config=nothing: there is no such file'),
+    (
+      ['--config=nothing'],
+      '--config=nothing: there is no configuration',
+    ),
     (['--config.deterministic'], '--config.deterministic=True: '),
     (
       ['--config.actors.max_envs=4'],
@@ -53,7 +56,10 @@ _CASES = {
   'compile': [
     ([], '--target is missing; give one, as --target=v5e:2x4.'),
     (['--target=v5e'], '--target=v5e: shape of the grid of chips not'),
-    (['--target=v5e:2x2', '--config=nothing'], 'there is no such file'),
+    (
+      ['--target=v5e:2x2', '--config=nothing'],
+      'there is no configuration nothing',
+    ),
     (['--target=v5e:2x2', 'now'], 'unexpected arguments: now'),
   ],
   'evaluate': [

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax import types
-from seedrl_jax.learner import lag_filter
+from seedrl_jax.learner import prefetch
 from tests.learner import toys
 
 
@@ -37,7 +37,7 @@ def _filter(keep, pieces):
 
 def test_masks_unrolls_with_a_step_older_than_the_bound():
   # An agent that makes three updates of a batch, in its ninth.
-  keep = lag_filter.LagFilter(2, version=24, updates_per_batch=3)
+  keep = prefetch.LagFilter(2, version=24, updates_per_batch=3)
   # The last step's action is of the next unroll, and does not count.
   pieces = [
     _batch([[18, 15, 24, 18], [18, 18, 15, 24], [0, 18, 24, 24]]),
@@ -57,7 +57,7 @@ def test_masks_unrolls_with_a_step_older_than_the_bound():
 
 
 def test_the_bound_moves_with_each_batch():
-  keep = lag_filter.LagFilter(1, version=5, updates_per_batch=1)
+  keep = prefetch.LagFilter(1, version=5, updates_per_batch=1)
   shares = [
     _filter(keep, [_batch([[5, 6, 7], [5, 6, 7]])])[1] for _ in range(4)
   ]
@@ -65,7 +65,7 @@ def test_the_bound_moves_with_each_batch():
 
 
 def test_a_run_that_drops_everything_fails():
-  keep = lag_filter.LagFilter(1, version=5, updates_per_batch=1)
+  keep = prefetch.LagFilter(1, version=5, updates_per_batch=1)
   assert _filter(keep, [_batch([[5], [5]])])[1] == 0
   for _ in range(19):
     _filter(keep, [_batch([[0], [0]])])
@@ -73,5 +73,5 @@ def test_a_run_that_drops_everything_fails():
   assert _filter(keep, [_batch([[99], [99]])])[1] == 0
   for _ in range(19):
     _filter(keep, [_batch([[0], [0]])])
-  with pytest.raises(lag_filter.TooOldError, match=r'of 20 batches .*raise'):
+  with pytest.raises(prefetch.TooOldError, match=r'of 20 batches .*raise'):
     _filter(keep, [_batch([[0], [0]])])

@@ -55,9 +55,9 @@ def test_single_device_serves_both(ratio):
     ('1.5:2', 4, 0, 'not a ratio of two positive'),
     ('1:3:4', 4, 0, 'not a ratio of two positive'),
     ('1:3', 4, 5, '=5: this host has 4'),
-    ('1:3', 6, 0, 'the 6 devices .*max_devices=4 leaves the rest idle'),
-    ('1:3', 2, 0, 'the 2 devices .*a split needs at least 4 devices'),
-    ('1:1', 3, 0, 'the 3 devices .*max_devices=2 leaves the rest idle'),
+    ('1:3', 6, 0, 'the 6 devices .*max_devices to a multiple of 4'),
+    ('1:3', 2, 0, 'the 2 devices .*max_devices to a multiple of 4'),
+    ('1:1', 3, 0, 'the 3 devices .*max_devices to a multiple of 2'),
   ],
 )
 def test_split_that_cannot_be_is_refused(

@@ -1,14 +1,13 @@
-"""Tests for seedrl_jax/run/callbacks.py and seedrl_jax/run/best.py."""
+"""Tests for seedrl_jax/run/callbacks.py, and of the best checkpoint."""
 
 import math
-import threading
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from seedrl_jax.evaluation import policy
-from seedrl_jax.run import best, callbacks
+from seedrl_jax.run import callbacks, checkpointing
 from seedrl_jax.runtime import report, workdir
 from tests import runs
 
@@ -113,7 +112,7 @@ def test_goes_on_from_the_best(tmp_path):
   ):
     state = State(np.int32(step))
     record = report.RunRecord(eval_returns=returns)
-    keeper = best.BestCheckpoint(directory, messages.append)
+    keeper = checkpointing.BestCheckpoint(directory, messages.append)
     window = report.EpisodeWindow(returns, 20)
     # Episodes of an earlier start do not count.
     keeper.note(window)
@@ -121,27 +120,10 @@ def test_goes_on_from_the_best(tmp_path):
     window.count = 20
     keeper.note(window)
     keeper.save_if_due(lambda: state, lambda record=record: record)  # noqa: B023
-    keeper.finish(timeout=600)
+    keeper.describe()
     assert [path.name for path in directory.best.iterdir()] == [kept]
   assert messages[-1] == 'Best checkpoint: 3, with an evaluation of 2.00.'
   assert math.isclose(keeper._best, 2.0)
-
-
-def test_waits_no_longer_than_the_caller_allows(tmp_path, monkeypatch):
-  may_write, messages = threading.Event(), []
-  keeper = best.BestCheckpoint(workdir.Workdir(tmp_path), messages.append)
-  monkeypatch.setattr(keeper._storage, 'save', lambda *args: may_write.wait())
-  window = report.EpisodeWindow([1.0] * 20, 20)
-  window.count = 20
-  keeper.note(window)
-  keeper.save_if_due(lambda: State(np.int32(1)), report.RunRecord)
-  keeper.finish(timeout=0)
-  assert messages[-1].startswith(
-    'The best checkpoint was not written within 0 s;'
-  )
-  may_write.set()
-  keeper.finish(timeout=600)
-  assert not keeper._writer.is_writing
 
 
 def test_a_run_may_have_no_best(tmp_path):

@@ -135,16 +135,3 @@ def test_progress_says_what_was_stolen_if_it_was_much(stolen, end):
     '5000/10k frames (50%) | 12.3k frames/s | return 1.2 (eval -) | '
     f'12 updates | lag 0.5 | waits for {end}'
   )
-
-
-def test_the_summary_names_a_program_that_the_shell_finds(
-  tmp_path, monkeypatch
-):
-  (tmp_path / 'bin').mkdir()
-  (tmp_path / 'bin/seedrl').touch(mode=0o755)
-  monkeypatch.setattr(sys, 'executable', f'{tmp_path}/bin/python')
-  summary = report.Summary(0, 0, 1.0, 0.0, 0, None, None, 0.0, 'finished')
-  for path, program in (('', f'{tmp_path}/bin/seedrl'), ('bin', 'seedrl')):
-    monkeypatch.setenv('PATH', str(tmp_path / path))
-    text = progress.summary_text(summary, report.Waits(0, 0, 0, 0), tmp_path)
-    assert text.endswith(f'\n  {program} plot --workdir={tmp_path}')

@@ -1,5 +1,6 @@
 """Tests for seedrl_jax/runtime/settings.py."""
 
+import functools
 import math
 import pathlib
 import re
@@ -137,3 +138,30 @@ def test_what_cannot_be_had_is_said_in_a_sentence(
   with pytest.raises(ValueError) as caught:
     settings.load_function('--flag', reference)
   assert str(caught.value) == '--flag: ' + sentence.format(folder=tmp_path)
+
+
+class Nested:
+  class Inner:
+    pass
+
+
+@pytest.mark.parametrize(
+  ('function', 'name'),
+  [
+    (Nested, f'{__name__}:Nested'),
+    (settings.leaves, 'seedrl_jax.runtime.settings:leaves'),
+    (Nested.Inner, 'python:Inner'),
+    (lambda: 7, 'python:lambda'),
+    (functools.partial(int, 'x'), 'python:partial'),
+  ],
+)
+def test_names_what_a_module_has_and_keeps_the_rest(function, name):
+  reference = settings.reference(function)
+  assert reference == name
+  if not name.startswith(__name__):
+    assert settings.load_function('--flag', reference) is function
+
+
+def test_another_process_lacks_it():
+  with pytest.raises(ValueError, match='--flag was given from Python, and th'):
+    settings.load_function('--flag', 'python:other')

@@ -19,7 +19,6 @@ from seedrl_jax.configs import base as base_config
 from seedrl_jax.evaluation import playing
 from seedrl_jax.run import saved_config
 from seedrl_jax.runtime import (
-  versions,
   workdir,
 )
 
@@ -317,7 +316,7 @@ def test_a_config_of_another_machine_or_an_earlier_release_is_read(tmp_path):
 
 
 def test_the_versions_of_every_start_are_noted(tmp_path, monkeypatch):
-  monkeypatch.setattr(versions, '_PACKAGES', ('jax', 'seedrl-jax-that-is-none'))
+  monkeypatch.setattr(workdir, '_PACKAGES', ('jax', 'seedrl-jax-that-is-none'))
   for _ in range(2):
     workdir.Workdir(tmp_path).write_config(_config())
   lines = (tmp_path / 'versions.jsonl').read_text().splitlines()
@@ -325,3 +324,26 @@ def test_the_versions_of_every_start_are_noted(tmp_path, monkeypatch):
   assert first['jax'] == second['jax'] == jax.__version__
   assert first['seedrl-jax-that-is-none'] is None
   assert {'time', 'commit', 'python'} <= first.keys()
+
+
+def _git(folder, *arguments):
+  who = ('-c', 'user.name=a', '-c', 'user.email=a@example.com')
+  subprocess.run(
+    ['git', *who, *arguments], cwd=folder, check=True, capture_output=True
+  )
+
+
+def test_commit_says_whether_files_were_changed(tmp_path, monkeypatch):
+  _git(tmp_path, 'init')
+  (tmp_path / 'file').write_text('a')
+  assert workdir._commit(tmp_path) is None
+  _git(tmp_path, 'add', 'file')
+  _git(tmp_path, 'commit', '-m', 'message')
+  commit = workdir._commit(tmp_path)
+  assert commit is not None and len(commit) == 40
+  (tmp_path / 'file').write_text('b')
+  assert workdir._commit(tmp_path) == commit + '-dirty'
+  (tmp_path / 'inner').mkdir()
+  assert workdir._commit(tmp_path / 'inner') is None
+  monkeypatch.setenv('PATH', os.devnull)
+  assert workdir._commit(tmp_path) is None

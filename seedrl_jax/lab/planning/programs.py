@@ -85,7 +85,7 @@ def list_programs(plan: plan_lib.Plan) -> Iterator[Program]:
     yield from _inference_programs(plan, device)
   if agent.initial_priorities is not None:
     block = specs.blank_batch(unroll, plan.block_width).unroll.steps
-    steps = _on(device, types.without_observation(block))
+    steps = _on(device, block._replace(observation=()))
     yield Program(
       'initial priorities', jax.jit(agent.initial_priorities), (steps,)
     )

@@ -10,7 +10,7 @@ import numpy as np
 from seedrl_jax.lab.plots import algorithms
 from seedrl_jax.runtime import report, settings
 from seedrl_jax.runtime import workdir as workdir_lib
-from seedrl_jax.runtime.writers import csv_log
+from seedrl_jax.runtime.writers import text_logs
 
 # Points that a group's seeds are interpolated to.
 _GRID_SIZE = 400
@@ -66,12 +66,12 @@ def read_run(workdir: str | pathlib.Path) -> RunCurves:
       f'{workdir} has no metrics.csv; name a run that has trained.'
     )
   try:
-    header, rows = csv_log.read_csv(path)
+    header, rows = text_logs.read_csv(path)
   except ValueError as e:
     raise ValueError(f'{path} is damaged ({e}).') from e
   if not rows:
     raise ValueError(f'{path} has no complete row yet; try again later.')
-  values = np.array([[csv_log.number(cell) for cell in row] for row in rows])
+  values = np.array([[text_logs.number(cell) for cell in row] for row in rows])
   # Axes could not show them.
   values[np.abs(values) > LARGEST] = np.nan
   directory = workdir_lib.Workdir(workdir)

@@ -13,7 +13,6 @@ from seedrl_jax.lab import tables
 from seedrl_jax.lab.studies import commands, figures, results, statistics
 from seedrl_jax.runtime import progress
 from seedrl_jax.runtime import report as run_report
-from seedrl_jax.runtime import workdir as workdir_lib
 
 _Known = Mapping[str, ml_collections.ConfigDict]
 _Named = Mapping[str, statistics.Statistic]
@@ -217,7 +216,7 @@ def _commands(study: results.Study, known: _Known) -> Iterator[str]:
 def _versions(study: results.Study) -> Iterator[str]:
   yield from ('', '## Versions', '', 'Of the latest start of each run.', '')
   newest = [
-    workdir_lib.Workdir(name).read_versions()
+    results.read_versions(name)
     for name in dict.fromkeys(result.run.name for result in study.results)
   ]
   names = dict.fromkeys(

@@ -190,6 +190,18 @@ def read_summary(workdir: workdir_lib.Workdir) -> Mapping[str, Any]:
     ) from e
 
 
+def read_versions(folder: str | pathlib.Path) -> dict[str, Any]:
+  """Returns the software of a run's latest start, {} if none is noted."""
+  path = workdir_lib.Workdir(folder).versions
+  try:
+    lines = path.read_bytes().splitlines()
+    return file_io.json_object(lines[-1]) if lines else {}
+  except FileNotFoundError:
+    return {}
+  except (OSError, ValueError) as e:
+    raise ValueError(f'{path} is damaged ({e}).') from e
+
+
 def is_finished(
   summary: Mapping[str, Any],
   frames: float,

@@ -198,7 +198,7 @@ class Sweep:
     self._show()
 
   def _launch(self, slot: int, trial: Trial) -> subprocess.Popen[bytes]:
-    trial.workdir.create()
+    trial.workdir.path.mkdir(parents=True, exist_ok=True)
     environment = dict(os.environ)
     if len(self._shares) > 1:
       # JAX takes three quarters of a GPU's memory otherwise.

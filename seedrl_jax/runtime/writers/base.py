@@ -6,9 +6,9 @@ Row = report.Row
 # Functions by the name of a writer, which for optional ones is also that of
 # their package.
 BUILT_IN = {
-  'csv': f'{__package__}.csv_log:CsvLog',
+  'csv': f'{__package__}.text_logs:CsvLog',
   'tensorboard': f'{__package__}.event_log:EventLog',
-  'jsonl': f'{__package__}.json_log:JsonLog',
+  'jsonl': f'{__package__}.text_logs:JsonLog',
   'wandb': f'{__package__}.wandb_log:make',
   'mlflow': f'{__package__}.mlflow_log:make',
 }

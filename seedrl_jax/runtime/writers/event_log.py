@@ -54,7 +54,6 @@ class EventLog(base.Writer):
 
 
 def _record(event: event_pb2.Event) -> bytes:
-  """Returns an event as a TFRecord."""
   data = event.SerializeToString()
   length = struct.pack('<Q', len(data))
   return b''.join((length, _checksum(length), data, _checksum(data)))

@@ -1,7 +1,6 @@
 """Opens a run's writers, and keeps the run from failing with one."""
 
 import functools
-import importlib.util
 import pathlib
 import queue
 import threading
@@ -11,7 +10,8 @@ from concurrent import futures
 
 import ml_collections
 
-from seedrl_jax.runtime import file_io, settings
+from seedrl_jax import types
+from seedrl_jax.runtime import settings
 from seedrl_jax.runtime.writers import base
 
 # Makes the writer of a work directory and its configuration.
@@ -24,10 +24,9 @@ _CLOSE_SECONDS = 5.0
 # Reports that may wait for a slow writer: half an hour's.
 _MOST_CALLS = 1000
 _FLAG = '--config.log.writers'
-_OPTIONAL = ('wandb', 'mlflow')
 
 
-class NotOpened(RuntimeError):
+class NotOpened(types.Explained, RuntimeError):
   """A writer could not begin."""
 
 
@@ -35,11 +34,6 @@ def load(names: Sequence[str]) -> dict[str, Make]:
   """Returns the functions that make the named writers; or raises ValueError."""
   makes = {}
   for name in names:
-    if name in _OPTIONAL and importlib.util.find_spec(name) is None:
-      raise ValueError(
-        f'{_FLAG}: {name} is not installed; install it with pip install '
-        f'{name}, or omit it.'
-      )
     reference = base.BUILT_IN.get(name, name)
     makes[name] = settings.load_function(f'{_FLAG}={name}', reference)
   return makes
@@ -61,8 +55,7 @@ class MetricsLog:
   ):
     """Opens the writers.
 
-    `say` takes their descriptions, a sentence on one that fails later, and the
-    notes of exceptions (`add_note`), such as the end of a log.
+    `say` takes their descriptions, and a sentence on one that fails later.
 
     Raises NotOpened if one cannot begin; the others are closed.
     """
@@ -127,8 +120,7 @@ class _WriterThread:
         f'{_OPEN_SECONDS:.0f} s.'
       )
     if error := opening.exception():
-      self._say_notes(error)
-      reason = _reason(error)
+      reason = settings.error_text(error)
       raise NotOpened(f'{_FLAG}={name} cannot begin: {reason}.') from error
     if description := opening.result():
       say(description)
@@ -181,24 +173,10 @@ class _WriterThread:
       except BaseException as e:
         # Only once until it works again.
         if not self._is_failing:
-          self._say_notes(e)
           self._say(
-            f'The writer {self._name} fails ({_reason(e)}); the run goes on '
-            'without it until it works again.'
+            f'The writer {self._name} fails: {settings.error_text(e)}; the '
+            'run goes on without it until it works again.'
           )
         self._is_failing = True
       if call is None:
         return
-
-  def _say_notes(self, error: BaseException) -> None:
-    for note in getattr(error, '__notes__', ()):
-      self._say(note)
-
-
-def _reason(error: BaseException) -> str:
-  """Returns what the system says, or else the error and its place."""
-  is_ours = isinstance(error, file_io.NotWritten)
-  cause = error.__cause__ if is_ours else error
-  if isinstance(cause, OSError) and cause.strerror:
-    return cause.strerror
-  return settings.error_text(error)

@@ -28,7 +28,6 @@ def make(
 def _begin(
   client: mlflow.MlflowClient, name: str, config: ml_collections.ConfigDict
 ) -> str:
-  """Makes a run with the configuration as its parameters; returns its id."""
   experiment = mlflow.set_experiment(
     os.environ.get('MLFLOW_EXPERIMENT_NAME', 'seedrl-jax')
   )

@@ -1,10 +1,8 @@
 """The writer 'wandb': a run of Weights & Biases for each work directory."""
 
-import contextlib
 import os
 import pathlib
 import secrets
-from collections.abc import Iterator
 
 import ml_collections
 import wandb
@@ -14,8 +12,6 @@ from seedrl_jax.runtime.writers import base
 
 # Seconds for the server to answer; less than `metrics_log` waits.
 _INIT_SECONDS = 15
-# Lines of its log that a failure shows.
-_TAIL = 10
 
 
 def make(
@@ -27,21 +23,20 @@ def make(
     file_io.write_whole(path, secrets.token_hex(4).encode())
   # Before `init`, which logs in.
   wandb.setup(wandb.Settings(silent=True))
-  with _log_shown_on_failure(workdir / 'wandb/debug-internal.log'):
-    run = wandb.init(
-      id=path.read_text(),
-      resume='allow',
-      dir=workdir,
-      # Arguments come before the variables of these names.
-      project=os.environ.get('WANDB_PROJECT', 'seedrl-jax'),
-      name=os.environ.get('WANDB_NAME', workdir.name),
-      config=config.to_dict(),
-      settings=wandb.Settings(
-        # Its capture would keep every state of the progress line.
-        console='off',
-        init_timeout=_INIT_SECONDS,
-      ),
-    )
+  run = wandb.init(
+    id=path.read_text(),
+    resume='allow',
+    dir=workdir,
+    # Arguments come before the variables of these names.
+    project=os.environ.get('WANDB_PROJECT', 'seedrl-jax'),
+    name=os.environ.get('WANDB_NAME', workdir.name),
+    config=config.to_dict(),
+    settings=wandb.Settings(
+      # Its capture would keep every state of the progress line.
+      console='off',
+      init_timeout=_INIT_SECONDS,
+    ),
+  )
   return WandbLog(run)
 
 
@@ -50,31 +45,15 @@ class WandbLog(base.Writer):
 
   def __init__(self, run: wandb.Run):
     self._run = run
-    self._log = pathlib.Path(run.settings.log_internal)
     mode = run.settings.mode
     place = run.url if mode == 'online' else f'{mode} run {run.id}'
-    self.description = f'W&B: {place}; log {self._log}'
+    self.description = f'W&B: {place}; log {run.settings.log_internal}'
 
   def write(self, row: base.Row) -> None:
     """Logs a report unless the run has later ones, of a killed start."""
     step = int(row[report.FRAMES] or 0)
     if step >= self._run.step:
-      with _log_shown_on_failure(self._log):
-        self._run.log(base.known(row), step=step)
+      self._run.log(base.known(row), step=step)
 
   def close(self) -> None:
-    with _log_shown_on_failure(self._log):
-      self._run.finish()
-
-
-@contextlib.contextmanager
-def _log_shown_on_failure(log: pathlib.Path) -> Iterator[None]:
-  """Notes the end of a log on an error, if the log is not an earlier run's."""
-  earlier = log.resolve()
-  try:
-    yield
-  except Exception as e:
-    if log.exists() and (log.resolve() != earlier or not log.is_symlink()):
-      lines = log.read_text(errors='replace').splitlines()[-_TAIL:]
-      e.add_note('\n'.join([f'{log} ends with:', *lines]))
-    raise
+    self._run.finish()

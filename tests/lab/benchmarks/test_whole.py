@@ -137,8 +137,10 @@ def test_windows_have_whole_updates_and_unrolls(monkeypatch, num_envs, least):
     parts=python_types.SimpleNamespace(
       learner=python_types.SimpleNamespace(counters=counters),
       workers=[python_types.SimpleNamespace(counters=worker)],
-      agent=python_types.SimpleNamespace(updates_per_batch=10),
-      topology=None,
+      plan=python_types.SimpleNamespace(
+        agent=python_types.SimpleNamespace(updates_per_batch=10),
+        topology=None,
+      ),
     ),
     waits=None,
   )

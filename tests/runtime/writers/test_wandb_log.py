@@ -60,28 +60,3 @@ def test_starts_are_one_run_whose_step_is_frames(tmp_path, monkeypatch, capfd):
   for run in runs:
     assert run.run_id == (tmp_path / 'wandb_run').read_text()
     assert (run.project, run.display_name) == ('mine', tmp_path.name)
-
-
-@pytest.mark.parametrize('is_new', [True, False])
-def test_a_failure_shows_the_end_of_a_new_log(tmp_path, monkeypatch, is_new):
-  wandb = pytest.importorskip('wandb', reason='wandb is not installed')
-  (tmp_path / 'wandb').mkdir()
-  link = tmp_path / 'wandb/debug-internal.log'
-  link.symlink_to('earlier.log')
-
-  def fail(**unused):
-    if is_new:
-      link.unlink()
-      link.symlink_to('new.log')
-    link.write_text('\n'.join(map(str, range(20))))
-    raise OSError('no network')
-
-  monkeypatch.setattr(wandb, 'init', fail)
-  monkeypatch.setattr(wandb, 'setup', lambda settings: None)
-  makes, messages = metrics_log.load(['wandb']), []
-  with pytest.raises(metrics_log.NotOpened, match='no network'):
-    metrics_log.MetricsLog(
-      makes, tmp_path, base_config.get_config(), messages.append
-    )
-  tail = '\n'.join(map(str, range(10, 20)))
-  assert messages == [f'{link} ends with:\n{tail}'] * is_new
