@@ -248,34 +248,28 @@ def describe(config: types.Config, name: str, width: int = 0) -> str:
   """
   width = width or shutil.get_terminal_size().columns
   table = key_table(config.agent)
-  single, sections = [], []
-  for section, value in _in_order(config, '', table):
-    if not isinstance(value, types.Config):
-      single += _entry(section, value, table, width)
-      continue
-    help_text = table[section].help if section in table else ''
-    title = f'{section}: {help_text}' if help_text else section
-    sections += ['', *textwrap.wrap(title, width)]
-    for key, inner in _in_order(value, f'{section}.', table):
-      sections += _entry(f'{section}.{key}', inner, table, width)
+  order = {key: i for i, key in enumerate(['', *table])}
+  helps = {key: entry.help for key, entry in table.items()}
+  values = dict(settings.leaves(config, keys.allowed(table)))
   title = f'The configuration {name}, which --config.KEY=VALUE changes:'
-  return '\n'.join(['', title, '', *single, *sections])
+  lines = {'': ['', title, '']}
+
+  def place(key: str) -> list[int]:
+    return [order.get(x, len(order)) for x in (key.rpartition('.')[0], key)]
+
+  for key in sorted(values, key=place):
+    section = key.rpartition('.')[0]
+    if section not in lines:
+      title = f'{section}: {helps.get(section, "")}'.removesuffix(': ')
+      lines[section] = ['', *textwrap.wrap(title, width)]
+    lines[section] += _entry(key, values[key], helps.get(key, ''), width)
+  return '\n'.join(line for group in lines.values() for line in group)
 
 
-def _in_order(
-  section: types.Config, prefix: str, table: keys.Table
-) -> list[tuple[str, Any]]:
-  order = {key: i for i, key in enumerate(table)}
-  return sorted(
-    section.items(), key=lambda x: order.get(prefix + x[0], len(order))
-  )
-
-
-def _entry(key: str, value: Any, table: keys.Table, width: int) -> list[str]:
+def _entry(key: str, value: Any, help_text: str, width: int) -> list[str]:
   value_text = ' (not set)'
   if value is not None:
     text = str(dict(value) if hasattr(value, 'items') else value)
     value_text = f'="{text}"' if "'" in text else f'={shlex.quote(text)}'
-  help_text = table[key].help if key in table else ''
   lines = [' ' * 6 + line for line in textwrap.wrap(help_text, width - 6)]
   return [f'  --config.{key}{value_text}', *lines]

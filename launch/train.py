@@ -28,7 +28,6 @@ from seedrl_jax.runtime import (
   process,
   progress,
   settings,
-  startup,
   workdir,
 )
 
@@ -173,7 +172,7 @@ def main(
   del argv
   stop = Stop()
   stop.install()
-  startup.ready('command line')
+  progress.ready('command line')
   # Imports take a second, so parse flags first.
   with process.without_collection():
     process.configure()
@@ -206,7 +205,7 @@ def _train(stop: Stop, coordinator: coordinator_lib.Coordinator) -> None:
   with process.without_collection():
     from seedrl_jax.run import system
 
-    startup.ready('imports')
+    progress.ready('imports')
     run = system.System(
       CONFIG.value,
       WORKDIR.value,

@@ -23,10 +23,6 @@ _FIRST = np.uint8(types.StepType.FIRST)
 _MOST_DROPPED = 20
 
 
-class PrefetchClosed(Exception):
-  """The prefetcher was closed; there will be no further batch."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Prefetched:
   """A batch on the training devices; release its sample after the update."""
@@ -46,12 +42,10 @@ def to_batches(
   Weights are not divided by the largest: another host may have it.
   """
   weights = sample.importance_weights(importance_exponent)
-  batches, start = [], 0
-  for block in sample.blocks:
-    part = slice(start, start + block.width)
-    batches.append(block.as_batch(weights[part]))
-    start += block.width
-  return batches
+  ends = np.cumsum([block.width for block in sample.blocks])
+  parts = np.split(weights, ends[:-1])
+  pairs = zip(sample.blocks, parts, strict=True)
+  return [block.as_batch(part) for block, part in pairs]
 
 
 def _versions(sample: replay.Sample) -> np.ndarray:
@@ -195,14 +189,14 @@ class Prefetcher:
       self._put(self.fetch())
 
   def get(self) -> Prefetched:
-    """Waits for the next batch; raises PrefetchClosed if closed meanwhile."""
+    """Waits for the next batch; raises StoreClosed if closed meanwhile."""
     with self._condition:
       self._waiting_since = start = time.perf_counter()
       self._condition.wait_for(lambda: self._closed or self._ready)
       self._waiting_since = None
       self._waited += time.perf_counter() - start
       if self._closed:
-        raise PrefetchClosed('No further batch: the prefetcher was closed.')
+        raise replay.StoreClosed('No further batch: the prefetcher was closed.')
       item = self._ready.popleft()
       self._condition.notify_all()
       return item

@@ -1,9 +1,7 @@
 """The split of devices into inference and training cores."""
 
 import dataclasses
-import itertools
 import math
-import operator
 import re
 from collections.abc import Sequence
 
@@ -80,10 +78,10 @@ def all_training(
 
   Raises what `make_topology` does.
   """
-  host = operator.attrgetter('process_index')
   training: list[jax.Device] = []
-  for _, group in itertools.groupby(sorted(devices, key=host), key=host):
-    training += make_topology(ratio, list(group), max_devices).training
+  for host in sorted({d.process_index for d in devices}):
+    group = [d for d in devices if d.process_index == host]
+    training += make_topology(ratio, group, max_devices).training
   return tuple(training)
 
 

@@ -28,7 +28,7 @@ from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import plan as plan_lib
-from seedrl_jax.runtime import report, startup
+from seedrl_jax.runtime import progress, report
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # Makes a stream's environments from its index and its share.
@@ -147,7 +147,7 @@ class _Opener:
     with contextlib.ExitStack() as cleanup:
       self._store = self._open_store()
       cleanup.callback(self._store.close)
-      startup.ready('store')
+      progress.ready('store')
       actors = self._open_actor_server()
       if actors is not None:
         cleanup.callback(actors.close, False)
@@ -162,9 +162,9 @@ class _Opener:
         stream = next(remote) if share.is_remote else make_stream(i, share)
         cleanup.callback(stream.close)
         workers.append(self._make_worker(i, stream, share))
-      startup.ready('environments')
+      progress.ready('environments')
       parts = self._connect(workers, actors)
-      startup.ready('learner')
+      progress.ready('learner')
       # Nothing failed: leave them open.
       cleanup.pop_all()
     return parts

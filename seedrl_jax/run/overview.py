@@ -2,15 +2,13 @@
 
 import math
 import pathlib
-from collections.abc import Sequence
 
 import jax
 
 from seedrl_jax import types
-from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.networks import observations
 from seedrl_jax.replay import device as device_replay
-from seedrl_jax.run import layout, opening
+from seedrl_jax.run import opening
 from seedrl_jax.run import plan as plan_lib
 from seedrl_jax.runtime import progress
 
@@ -23,13 +21,7 @@ def lines(
 ) -> list[str]:
   """Returns a line each on environment, agent, store, and what may go wrong."""
   plan = parts.plan
-  lag = expected_lag(
-    plan.config,
-    plan.shares,
-    plan.placement,
-    plan.lock_step,
-    plan.agent.updates_per_batch,
-  )
+  lag = expected_lag(plan)
   texts = [
     f'Environment: {_environment(config, parts)}.',
     f'Agent: {_agent(config, plan, lag)}.',
@@ -41,13 +33,7 @@ def lines(
   return [text for text in texts if text]
 
 
-def expected_lag(
-  config: types.Config,
-  shares: Sequence[layout.StreamShare],
-  placement: placement_lib.Placement,
-  lock_step: bool,
-  updates_per_batch: int,
-) -> float | None:
+def expected_lag(plan: plan_lib.Plan) -> float | None:
   """Returns the expected mean policy lag of a run with a queue, in batches.
 
   An unroll is under way, in the queue, or on the devices ahead of the update.
@@ -56,18 +42,14 @@ def expected_lag(
   as much as half of the queue and of what is prefetched.
 
   None for a replay, and without a shared batch.
-
-  Args:
-    config: of this process, as `shares`.
-    updates_per_batch: optimiser steps.
   """
-  if config.replay.sampler != 'fifo' or not placement.shares_batch:
+  config, learner = plan.config, plan.config.learner
+  if config.replay.sampler != 'fifo' or not plan.placement.shares_batch:
     return None
-  learner = config.learner
   # Waits that grow with the batch, in batches, and others, in unrolls.
-  ahead = (learner.publish_period - 1) / updates_per_batch
-  unrolls = sum(share.num_train for share in shares)
-  if lock_step:
+  ahead = (learner.publish_period - 1) / plan.agent.updates_per_batch
+  unrolls = sum(share.num_train for share in plan.shares)
+  if plan.lock_step:
     # Acts only when nothing is left to train on.
     ahead -= 1
   else:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import ml_collections
+from ml_collections.config_flags import config_path
 
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import trust
@@ -61,7 +62,7 @@ def read(directory: workdir_lib.Workdir) -> ml_collections.ConfigDict | None:
       if key in table:
         config_files.set_key(config, key, value)
       elif not is_ours:
-        _add_key(config, key, value)
+        config.update(_nested({key: value}))
     except ValueError as e:
       raise workdir_lib.WorkdirError(
         f'{directory.config_json} is damaged ({e}); put a good one back.'
@@ -69,14 +70,16 @@ def read(directory: workdir_lib.Workdir) -> ml_collections.ConfigDict | None:
   return config.lock()
 
 
-def _add_key(config: ml_collections.ConfigDict, key: str, value: Any) -> None:
-  """Adds a dotted key, which only an agent of the user's knows."""
-  *sections, last = key.split('.')
-  for section in sections:
-    if section not in config:
-      config[section] = ml_collections.ConfigDict()
-    config = config[section]
-  config[last] = value
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns values by their dotted keys as nested dicts."""
+  nested: dict[str, Any] = {}
+  for key, value in values.items():
+    *sections, last = key.split('.')
+    target = nested
+    for section in sections:
+      target = target.setdefault(section, {})
+    target[last] = value
+  return nested
 
 
 def check_resumable(
@@ -129,7 +132,8 @@ def check_resume(
   Raises ValueError if values of the file differ from the run's, or functions
   lack a permission: a stranger may have named them. The user's need none.
   """
-  sources = [_part(config, changed)]
+  named = {key: config_path.get_value(key, config) for key in changed}
+  sources = [_nested(named)]
   if file is not None:
     _check_same(saved, file, name, changed)
     sources.append(file.to_dict())
@@ -182,17 +186,3 @@ def flags_needed(config: Mapping[str, Any]) -> list[str]:
     *trust.flags_needed(config),
     *(f'{trust.FACTORY_FLAG}={name}' for name in writers if ':' in name),
   ]
-
-
-def _part(
-  config: ml_collections.ConfigDict, names: Collection[str]
-) -> dict[str, Any]:
-  """Returns the values of some dotted keys, as nested dicts."""
-  whole, values = config.to_dict(), dict[str, Any]()
-  for name in names:
-    *sections, last = name.split('.')
-    source, target = whole, values
-    for section in sections:
-      source, target = source[section], target.setdefault(section, {})
-    target[last] = source[last]
-  return values

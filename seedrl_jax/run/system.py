@@ -24,7 +24,6 @@ from seedrl_jax.runtime import (
   progress,
   report,
   settings,
-  startup,
   threads,
 )
 from seedrl_jax.runtime import workdir as workdir_lib
@@ -106,7 +105,7 @@ class System:
   ) -> None:
     # Before the lock, so that what it rejects leaves no folder.
     plan = plan_lib.make_plan(self._config, self._coordinator.placement())
-    startup.ready('plan')
+    progress.ready('plan')
     self._lock = self._workdir.acquire(self._line.say)
     cleanup.callback(self._lock.close)
     checkpoints = checkpointing.RunCheckpoints(
@@ -128,7 +127,7 @@ class System:
           state, init_from, init_optimizer, self._line.say
         )
     state = checkpoints.restore(state)
-    startup.ready('state')
+    progress.ready('state')
     shared, state = self._coordinator.share(
       dataclasses.asdict(checkpoints.record), state
     )

@@ -23,7 +23,7 @@ from seedrl_jax.run import (
   overview,
   reporting,
 )
-from seedrl_jax.runtime import process, progress, startup, threads
+from seedrl_jax.runtime import process, progress, threads
 
 # Seconds for threads to end: in all, and before the user is informed.
 JOIN_SECONDS = 600.0
@@ -79,7 +79,7 @@ class Training:
     ]
     self._next_report = 0.0
     self.group = threads.ThreadGroup(
-      ends=(replay.StoreClosed, envs.StreamClosed, prefetch_lib.PrefetchClosed)
+      ends=(replay.StoreClosed, envs.StreamClosed)
     )
     self.group.on_stop(self._parts.interrupt)
     self.group.on_stop(coordinator.ask_to_stop)
@@ -103,14 +103,14 @@ class Training:
     for worker in parts.workers:
       if not self.interrupted:
         worker.compile()
-    startup.ready('acting')
+    progress.ready('acting')
     self._coordinator.compile(
       parts.plan.updater.connect,
       lambda: parts.learner.compile(parts.plan.blank_batch()),
       is_needed=not self.interrupted,
       replay_address=parts.store.address or '',
     )
-    startup.ready('updating')
+    progress.ready('updating')
     say(f'Compiled in {time.perf_counter() - start:.1f} s.')
 
   def run(self) -> None:
@@ -221,7 +221,7 @@ class Training:
       while True:
         item = next_batch()
         if not self._seen_updates:
-          startup.ready('first batch')
+          progress.ready('first batch')
         is_old = self._writer.age >= config.checkpoint.every_seconds
         save_due = is_old or self._is_save_due
         decision = decide(item is not None, save_due)
@@ -232,7 +232,7 @@ class Training:
           break
         learner.step(item, decision.progress)
         if not self._seen_updates:
-          startup.ready('first update')
+          progress.ready('first update')
         self._trace()
         if self._best is not None:
           self._best.save_if_due(learner.state, self._reporter.record)
@@ -276,7 +276,7 @@ class Training:
       self._parts.learner.flush()
     try:
       return prefetcher.get()
-    except prefetch_lib.PrefetchClosed:
+    except replay.StoreClosed:
       return None
 
   def _batch_in_lock_step(self) -> prefetch_lib.Prefetched | None:

@@ -221,16 +221,15 @@ def _flatten(state: types.Nest) -> dict[str, np.ndarray]:
 def _check_fits(
   expected: dict[str, np.ndarray], saved: dict[str, np.ndarray], step: int
 ) -> None:
+  def spec(array: np.ndarray | None) -> str:
+    return 'missing' if array is None else f'{array.dtype}{list(array.shape)}'
+
   differences = []
   for name in sorted(expected.keys() | saved.keys()):
-    a, b = saved.get(name), expected.get(name)
-    if a is None or b is None:
-      side = 'configuration' if a is None else 'checkpoint'
-      differences.append(f'{name} is only in the {side}')
-    elif a.shape != b.shape or a.dtype != b.dtype:
+    a, b = spec(saved.get(name)), spec(expected.get(name))
+    if a != b:
       differences.append(
-        f'{name} is {a.dtype}{list(a.shape)} in the checkpoint, '
-        f'{b.dtype}{list(b.shape)} in the configuration'
+        f'{name} is {a} in the checkpoint, {b} in the configuration'
       )
   if differences:
     more = len(differences) - 3

@@ -1,5 +1,6 @@
 """What a run shows while it trains and at its end."""
 
+import os
 import pathlib
 import re
 import shutil
@@ -10,6 +11,8 @@ from typing import TextIO
 from seedrl_jax.runtime import process, report
 
 STOLEN = 'time/stolen_share'
+# If set, a start prints its parts on standard error.
+START_VARIABLE = 'SEEDRL_TELL_START'
 # A share of stolen time that is worth a word.
 _MUCH_STOLEN = 0.1
 _BAR_WIDTH = 20
@@ -24,6 +27,12 @@ _STYLES = {
   'Warning': _YELLOW,
   'Failed': process.RED,
 }
+
+
+def ready(part: str) -> None:
+  """Tells seedrl benchmark that a part of a run's start is done."""
+  if os.environ.get(START_VARIABLE):
+    print(f'Ready: {part}.', file=sys.stderr, flush=True)
 
 
 class ProgressLine:

@@ -255,10 +255,8 @@ def find_function(
   return function
 
 
-# -- functions given from Python ---------------------------------------------
-
-# What a notebook's cell, a script or a function defines has no module that could
-# be imported. It is 'python:name', and only this process knows it.
+# A notebook's cell, a script or a function has no importable module: what is
+# defined there is 'python:name', and only this process knows it.
 _PYTHON = 'python'
 _functions: dict[str, Callable[..., Any]] = {}
 

@@ -172,7 +172,7 @@ def test_batch_that_arrives_after_the_end_is_given_back():
   prefetcher.run(_never)
   assert sampler.drawn == 1
   assert sampler.released == [0]
-  with pytest.raises(prefetch.PrefetchClosed):
+  with pytest.raises(replay.StoreClosed):
     prefetcher.get()
 
 
@@ -187,7 +187,7 @@ def test_a_wait_counts_while_it_lasts_and_close_ends_it(monkeypatch):
   errors = []
 
   def get():
-    with pytest.raises(prefetch.PrefetchClosed, match='was closed') as error:
+    with pytest.raises(replay.StoreClosed, match='was closed') as error:
       prefetcher.get()
     errors.append(error)
 

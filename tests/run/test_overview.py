@@ -1,6 +1,7 @@
 """Tests for seedrl_jax/run/overview.py."""
 
 import pathlib
+import types as python_types
 
 import jax
 import numpy as np
@@ -81,7 +82,15 @@ def _expected_lag(config, placement=placement_lib.SINGLE):
   lock_step = config.deterministic
   devices = (jax.devices()[0],)
   shares = layout.plan_streams(config, devices, placement, lock_step)
-  return overview.expected_lag(config, shares, placement, lock_step, 1)
+  agent = python_types.SimpleNamespace(updates_per_batch=1)
+  plan = python_types.SimpleNamespace(
+    config=config,
+    shares=shares,
+    placement=placement,
+    lock_step=lock_step,
+    agent=agent,
+  )
+  return overview.expected_lag(plan)
 
 
 def _queue(num_envs, batch_size, **changes):

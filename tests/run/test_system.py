@@ -110,7 +110,7 @@ def test_a_run_that_cannot_go_on_changes_nothing(tmp_path):
   assert 'nothing was trained or changed. Raise ' in finished.output
   for change, names in (
     ({'network__hidden_sizes': (9,)}, r'network.hidden_sizes: \[8\] -> \[9\]'),
-    ({'loss__target_entropy': 0.5}, 'is only in the configuration'),
+    ({'loss__target_entropy': 0.5}, 'is missing in the checkpoint, '),
   ):
     with pytest.raises(ValueError, match=names):
       runs.Run(runs.tiny(total_env_frames=800, **change), tmp_path)

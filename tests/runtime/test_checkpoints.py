@@ -235,9 +235,9 @@ def test_full_disk_costs_a_sentence_and_no_checkpoint(small_disk):
       _state(0)._replace(opt_state=(), target_params={'w': np.ones(1)}),
       '',
       [
-        'opt_state.0 is only in the checkpoint',
-        'opt_state.1.key is only in the checkpoint',
-        'target_params.w is only in the configuration',
+        'opt_state.0 is ',
+        ' in the checkpoint, missing in the configuration',
+        'target_params.w is missing in the checkpoint, float64[1] in the conf',
       ],
     ),
     # None of the five arrays fits.

@@ -1,6 +1,6 @@
 """Times the start of a run, from the command to its first update, by part.
 
-`runtime.startup` makes a run print its parts. Each start is a process of its
+`progress.ready` makes a run print its parts. Each start is a process of its
 own, first with an empty folder of compiled programs, then with a full one.
 """
 
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 from seedrl_jax.lab import launching, tables
-from seedrl_jax.runtime import startup
+from seedrl_jax.runtime import progress
 
 _READY = re.compile(r'Ready: (.*)\.$')
 _LAST = 'first update'
@@ -54,7 +54,7 @@ def _start(config: str, cache: str) -> Start:
     with launching.running(
       'train',
       [f'--config={config}', f'--workdir={workdir}'],
-      env=env | {'SEEDRL_CACHE': cache, startup.VARIABLE: '1'},
+      env=env | {'SEEDRL_CACHE': cache, progress.START_VARIABLE: '1'},
       stdout=subprocess.DEVNULL,
       stderr=subprocess.PIPE,
       text=True,

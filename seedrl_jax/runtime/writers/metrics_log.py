@@ -153,15 +153,10 @@ class _WriterThread:
   ) -> None:
     try:
       writer = make()
-      if not isinstance(writer, base.Writer):
-        raise TypeError(
-          f'it must return a {base.__name__}.Writer, not '
-          f'{type(writer).__name__}'
-        )
+      opening.set_result(writer.description)
     except BaseException as e:
       opening.set_exception(e)
       return
-    opening.set_result(writer.description)
     while not self._is_abandoned:
       call = self._calls.get()
       try:

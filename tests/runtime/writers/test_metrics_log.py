@@ -234,7 +234,7 @@ def test_a_missing_package_is_said(monkeypatch):
   ('name', 'reason'),
   [
     ('refusing', 'OSError: no such place .*rows.py, line '),
-    ('forgetful', 'TypeError: it must return a .*base.Writer, not NoneType'),
+    ('forgetful', "AttributeError: 'NoneType' object has no .*description"),
   ],
 )
 def test_one_that_cannot_begin_is_refused_and_others_closed(
