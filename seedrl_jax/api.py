@@ -40,7 +40,7 @@ if TYPE_CHECKING:
   import gymnasium
 
   from seedrl_jax.configs.base import Config
-  from seedrl_jax.evaluation import env_report, scoring
+  from seedrl_jax.evaluation import env_check, scoring
   from seedrl_jax.evaluation import policy as policy_lib
 
 _Path = str | os.PathLike[str]
@@ -292,7 +292,7 @@ def check_env(
   episodes: int = 10,
   max_steps: int = 10_000,
   seed: int = 0,
-) -> env_report.EnvReport:
+) -> env_check.EnvReport:
   """Steps an environment with random actions and reports all of its faults.
 
   Args:

@@ -210,7 +210,7 @@ train('vtrace_cartpole', 'a', env__factory='tests.runs:pixels', **values)
   patterns = [
     'config.env.num_envs=0: give',
     r'env=<.*Count.*>: give a class',
-    'config.env.factory=python:Locked: cannot be sent .*; leave config.env.pro',
+    'config.env.processes: python:Locked cannot be sent .*; give 0, or move',
     'workdir=.* holds no run',
     r"asks for tests.runs:pixels, .*: allowed=\['tests.runs:pixels'\]",
     r'config=vtrace_cartpole differs from the run in workdir: .* Give config='

@@ -355,7 +355,11 @@ class LocalStream(EnvStream):
     """Raises EnvironmentFailed if an observation's leaf is not finite."""
     for x in leaves:
       # One fast call; it may overflow, so check again.
-      if math.isfinite(np.vdot(x, x)) or (finite := np.isfinite(x)).all():
+      if (
+        x.dtype.kind != 'f'
+        or math.isfinite(np.vdot(x, x))
+        or (finite := np.isfinite(x)).all()
+      ):
         continue
       row = int(np.argmin(finite.reshape(len(x), -1).all(axis=1)))
       raise self._failure(

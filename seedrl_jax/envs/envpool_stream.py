@@ -20,12 +20,7 @@ from typing import Any
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import (
-  action_masks,
-  base,
-  registry,
-  specs,
-)
+from seedrl_jax.envs import action_masks, base, registry, specs
 from seedrl_jax.runtime import nest
 
 # An integer with more possible values is a quantity.
@@ -172,24 +167,7 @@ class EnvPoolStream(base.LocalStream):
     self._pool = _make_pool(config, seed, num_streams, sizes, options)
     self._keys = list(self._pool._state_keys)
     self._observation_keys = nest.flatten(_observation_keys(config, pool_spec))
-    dtypes = [
-      np.dtype(pool_spec.state_array_spec[key].dtype)
-      for key in self._observation_keys
-    ]
-    self._floats = [
-      key
-      for key, dtype in zip(self._observation_keys, dtypes, strict=True)
-      if dtype.kind == 'f'
-    ]
-    # Index and dtype of the leaves that EnvPool gives in another dtype.
-    self._casts = []
-    if spec.parts is None:
-      leaves = nest.flatten(spec.observation)
-      self._casts = [
-        (i, leaf.dtype)
-        for i, (leaf, dtype) in enumerate(zip(leaves, dtypes, strict=True))
-        if leaf.dtype != dtype
-      ]
+    self._dtypes = [leaf.dtype for leaf in nest.flatten(spec.observation)]
     self._is_mujoco = registry.is_mujoco(config.id)
     self.needs_choice = registry.family(config.id) != action_masks.LENIENT
     self.steps_per_second = registry.steps_per_second(
@@ -211,15 +189,16 @@ class EnvPoolStream(base.LocalStream):
     self._check_open()
     return self._output(state)
 
-  def _output(self, arrays: list[np.ndarray]) -> types.EnvOutput:
-    state: dict[str, Any] = dict(zip(self._keys, arrays, strict=True))
+  def _output(self, columns: list[np.ndarray]) -> types.EnvOutput:
+    state: dict[str, Any] = dict(zip(self._keys, columns, strict=True))
     env_id, reward = state['info:env_id'], state['reward']
     done, truncated = state['done'], state['trunc']
     discount = state['discount']
     if self._is_mujoco:
       reward[state['step_type'] == types.StepType.FIRST] = 0.0
     self._check_rewards(reward, env_id)
-    self._check_finite([state[key] for key in self._floats], env_id)
+    arrays = [state[key] for key in self._observation_keys]
+    self._check_finite(arrays, env_id)
     over = None
     # Atari has the real end, and the unclipped reward.
     if 'info:terminated' in state:
@@ -231,7 +210,7 @@ class EnvPoolStream(base.LocalStream):
       discount = np.maximum(discount, truncated)
     score = state.get('info:reward', reward)
     self._statistics.update(env_id, score, done, truncated, over)
-    observation = self._observation(state)
+    observation = self._observation(arrays)
     self._check_choices(observation, done, env_id)
     return types.EnvOutput(
       observation=observation,
@@ -241,24 +220,19 @@ class EnvPoolStream(base.LocalStream):
       env_id=env_id,
     )
 
-  def _observation(self, state: dict[str, np.ndarray]) -> types.Nest:
+  def _observation(self, arrays: list[np.ndarray]) -> types.Nest:
     """Returns the observation as the spec says."""
-    arrays = [state[key] for key in self._observation_keys]
     if self.spec.parts is not None:
       return nest.join(arrays)
-    for i, dtype in self._casts:
-      arrays[i] = arrays[i].astype(dtype)
-    return nest.unflatten(self.spec.observation, arrays)
+    pairs = zip(arrays, self._dtypes, strict=True)
+    leaves = [x.astype(dtype, copy=False) for x, dtype in pairs]
+    return nest.unflatten(self.spec.observation, leaves)
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
-    """See `EnvStream.send`.
-
-    If `batch_size == num_envs`, all must be sent at once (else ValueError):
-    EnvPool then sorts results by position.
-    """
     env_id = np.ascontiguousarray(env_id, np.int32)
     # A copy: the pool's threads read it after we return.
     action = self._env_action(action, env_id)
+    # EnvPool then sorts results by position.
     if self.batch_size == self.num_envs != len(env_id):
       raise ValueError(
         f'All {self.num_envs} environments of a synchronous stream must be '

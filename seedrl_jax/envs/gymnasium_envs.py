@@ -1,18 +1,22 @@
 """Makes and describes single Gymnasium environments, as a config says."""
 
-import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import cloudpickle
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs import registration
 
 from seedrl_jax import types
-from seedrl_jax.envs import action_masks, env_thread, registry, specs
+from seedrl_jax.envs import (
+  action_masks,
+  env_thread,
+  registry,
+  specs,
+  step_checks,
+)
 from seedrl_jax.runtime import nest, settings
 
 EnvFactory = Callable[[], gymnasium.Env]
@@ -27,7 +31,7 @@ _STATISTICS = {
 
 
 def load_factory(config: types.Config, rendered: bool = False) -> EnvFactory:
-  """Returns a picklable function that makes one environment.
+  """Returns a function that makes one environment.
 
   `rendered` passes `render_mode='rgb_array'`, if the factory takes it.
 
@@ -42,11 +46,6 @@ def load_factory(config: types.Config, rendered: bool = False) -> EnvFactory:
         f'--config.env.{options[0]}: is an option of EnvPool, which {flag} '
         'replaces; give it in --config.env.factory_kwargs.'
       )
-    if config.processes and reference.startswith('__main__:'):
-      raise ValueError(
-        f'{flag}: other processes cannot load a function of a script; move it '
-        'to a module, or leave --config.env.processes at 0.'
-      )
   else:
     reference, kwargs = 'gymnasium:make', _make_kwargs(config)
   function = settings.load_function(flag, reference)
@@ -55,23 +54,15 @@ def load_factory(config: types.Config, rendered: bool = False) -> EnvFactory:
     p.name == 'render_mode' or p.kind == p.VAR_KEYWORD for p in parameters
   ):
     kwargs['render_mode'] = 'rgb_array'
-  source: str | bytes = reference
-  if config.processes and settings.is_given(reference):
+
+  def make() -> gymnasium.Env:
     try:
-      source = cloudpickle.dumps(function)
-    # Whatever the objects that it refers to raise.
-    except Exception as e:
-      raise ValueError(
-        f'{flag}: cannot be sent to other processes: {e}; leave '
-        '--config.env.processes at 0, or move it to a module.'
-      ) from e
-  return functools.partial(_make, flag, source, kwargs, mask_key(config))
+      env = function(**kwargs)
+    except (TypeError, gymnasium.error.Error) as e:
+      raise ValueError(f'{flag}: cannot be made: {e}') from e
+    return adapt(env, config)
 
-
-def mask_key(config: types.Config) -> str:
-  """Returns the key that may be one of `info`; '' if none is named."""
-  keys = action_masks.candidates(config)
-  return keys[0] if keys and config.action_mask != 'auto' else ''
+  return make
 
 
 def flag_of(config: types.Config) -> str:
@@ -109,25 +100,24 @@ def _make_kwargs(config: types.Config) -> dict[str, Any]:
   }
 
 
-def _make(
-  flag: str, source: str | bytes, kwargs: dict[str, Any], mask: str
-) -> gymnasium.Env:
-  # By name where possible: the function need not be picklable.
-  if isinstance(source, bytes):
-    function = cloudpickle.loads(source)
-  else:
-    function = settings.load_function(flag, source)
-  try:
-    env = function(**kwargs)
-  except (TypeError, gymnasium.error.Error) as e:
-    raise ValueError(f'{flag}: cannot be made: {e}') from e
+def adapt(env: Any, config: types.Config) -> gymnasium.Env:
+  """Returns an environment whose actions and mask are as agents need them.
+
+  Raises:
+    ValueError: if it is none, or its actions or mask cannot be used.
+  """
+  flag = flag_of(config)
   if not isinstance(env, gymnasium.Env):
     raise ValueError(
       f'{flag}: must return a gymnasium.Env, not {type(env).__name__}.'
     )
   if isinstance(env.action_space, spaces.Dict | spaces.Tuple):
     env = PackedActions(env, flag)
-  return with_info_mask(env, mask)
+  keys, space = action_masks.candidates(config), env.observation_space
+  if not keys or config.action_mask == 'auto':
+    return env
+  is_there = isinstance(space, spaces.Dict) and keys[0] in space.spaces
+  return env if is_there else InfoMask(env, keys[0])
 
 
 class PackedActions(gymnasium.ActionWrapper):
@@ -170,14 +160,6 @@ def _unflatten(space: spaces.Space, parts: Iterator[np.ndarray]) -> Any:
     case spaces.Discrete():
       return next(parts)[()]
   return next(parts).astype(space.dtype)
-
-
-def with_info_mask(env: gymnasium.Env, key: str) -> gymnasium.Env:
-  """Returns an environment that observes `info[key]`, if it does not yet."""
-  space = env.observation_space
-  if not key or (isinstance(space, spaces.Dict) and key in space.spaces):
-    return env
-  return InfoMask(env, key)
 
 
 class InfoMask(gymnasium.Wrapper):
@@ -235,12 +217,12 @@ class Description(NamedTuple):
   Attributes:
     spec: its observation is not yet joined (`specs.joined_spec`).
     action_dtype: of the actions that the environment takes.
-    space: nest of Gymnasium's spaces, as the spec's observation.
+    bounds: of each array of the observation; None if there are none to check.
   """
 
   spec: types.StreamSpec
   action_dtype: np.dtype
-  space: types.Nest
+  bounds: Sequence[step_checks.Bounds | None]
 
 
 def describe(config: types.Config) -> Description:
@@ -265,32 +247,24 @@ def describe(config: types.Config) -> Description:
 
 def describe_env(env: gymnasium.Env, config: types.Config) -> Description:
   """Returns what an environment of the `env` section looks like."""
-  name = config.id
+  name, flag = config.id, flag_of(config)
   if config.factory:
     name = env.spec.id if env.spec is not None else config.factory
-  space = specs.keep_keys(config.drop_observations, env.observation_space)
-  *leaves, action = (call() for call in spec_calls(env, config))
-  observation = nest.unflatten(space, leaves)
-  spec = types.StreamSpec(observation, action, action_repeat=1, name=name)
-  spec = action_masks.with_mask(config, spec)
-  return Description(spec, np.dtype(env.action_space.dtype), space)
-
-
-def spec_calls(
-  env: gymnasium.Env, config: types.Config
-) -> list[Callable[[], Any]]:
-  """Returns calls that make the specs: of the observation's arrays, of actions.
-
-  Each raises ValueError if agents cannot use what it describes.
-  """
-  flag = flag_of(config)
-  observation = specs.keep_keys(config.drop_observations, env.observation_space)
-  calls: list[Callable[[], Any]] = [
-    functools.partial(specs.space_spec, space, flag, key)
-    for key, space in nest.flatten_with_paths(observation)
+  dropped, space = config.drop_observations, env.observation_space
+  observation = specs.observation_spec(space, flag, dropped)
+  parts = nest.flatten_with_paths(specs.keep_keys(dropped, space))
+  bounds = [
+    specs.find_bounds(part, leaf.dtype, key)
+    for (key, part), leaf in zip(parts, nest.flatten(observation), strict=True)
   ]
-  calls.append(functools.partial(specs.action_spec, env.action_space, flag))
-  return calls
+  spec = types.StreamSpec(
+    observation=observation,
+    action=specs.action_spec(env.action_space, flag),
+    action_repeat=1,
+    name=name,
+  )
+  spec = action_masks.with_mask(config, spec)
+  return Description(spec, np.dtype(env.action_space.dtype), bounds)
 
 
 def lost_statistics(env: gymnasium.Env, flag: str) -> list[str]:

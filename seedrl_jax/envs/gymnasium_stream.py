@@ -1,7 +1,6 @@
 """Gymnasium environments, in this process or others, as an `EnvStream`."""
 
 import contextlib
-import dataclasses
 import functools
 import logging
 import os
@@ -18,7 +17,6 @@ from seedrl_jax.envs import (
   processes,
   registry,
   specs,
-  step_checks,
 )
 from seedrl_jax.runtime import nest
 
@@ -27,19 +25,11 @@ Envs = processes.SyncEnvs | processes.ProcessEnvs
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass
-class _Group:
-  """Environments that step together, once all have their actions."""
-
-  envs: Envs
-  env_id: np.ndarray
-  unanswered: int = 0
-
-
 class GymnasiumStream(base.LocalStream):
   """Groups of `batch_size` environments; the last may be smaller.
 
-  A thread of the stream makes, steps, draws and closes those of this process.
+  A group steps once all its environments have their actions. A thread of the
+  stream makes, steps, draws and closes those of this process.
   """
 
   def __init__(
@@ -54,17 +44,14 @@ class GymnasiumStream(base.LocalStream):
     if rendered:
       # Otherwise MuJoCo wants a screen.
       os.environ.setdefault('MUJOCO_GL', 'egl')
-    spec, action_dtype, space = gymnasium_envs.describe(config)
+    spec, action_dtype, bounds = gymnasium_envs.describe(config)
     super().__init__(
       specs.joined_spec(spec), action_dtype, num_envs, batch_size
     )
     # Numbers and bounds of the observation's arrays that have any.
-    self._observation_bounds: list[tuple[int, step_checks.Bounds]] = []
-    arrays = nest.flatten(spec.observation)
-    for i, (key, leaf) in enumerate(nest.flatten_with_paths(space)):
-      bounds = specs.find_bounds(leaf, arrays[i].dtype, key)
-      if bounds is not None:
-        self._observation_bounds.append((i, bounds))
+    self._observation_bounds = [
+      (i, x) for i, x in enumerate(bounds) if x is not None
+    ]
     self._num_batches = 0
     self._is_released = False
     make_env = gymnasium_envs.load_factory(config, rendered)
@@ -78,17 +65,19 @@ class GymnasiumStream(base.LocalStream):
       return processes.ProcessEnvs(make_env, spec, seed, env_id, per_group)
 
     self._action = np.zeros((num_envs, *spec.action.shape), action_dtype)
-    self._groups: list[_Group] = []
+    self._groups: list[Envs] = []
     # Steps that wait for `recv`, why there are no more, or None if closed.
-    self._outputs: queue.SimpleQueue[
-      tuple[_Group, types.EnvOutput] | BaseException | None
-    ] = queue.SimpleQueue()
+    self._outputs: queue.SimpleQueue[types.EnvOutput | BaseException | None] = (
+      queue.SimpleQueue()
+    )
     self._thread = env_thread.EnvThread(f'envs-{spec.name}')
     try:
       self._thread.call(lambda: self._make_groups(make_envs))
     except BaseException:
       self._thread.interrupt()
       raise
+    # Actions that each group still needs.
+    self._missing = [len(group.env_id) for group in self._groups]
     for group in self._groups:
       self._start(group)
 
@@ -99,7 +88,7 @@ class GymnasiumStream(base.LocalStream):
     for ids in np.split(env_id, starts):
       envs = make_envs(ids)
       self._thread.closing.callback(envs.close)
-      self._groups.append(_Group(envs, ids))
+      self._groups.append(envs)
     if isinstance(envs, processes.SyncEnvs):
       fps = envs.envs[0].metadata.get('render_fps', self.steps_per_second)
       self.steps_per_second = float(fps)
@@ -109,24 +98,23 @@ class GymnasiumStream(base.LocalStream):
     return len(self._groups[-1].env_id)
 
   def recv(self) -> types.EnvOutput:
-    item = self._outputs.get()
-    if not isinstance(item, tuple):
+    output = self._outputs.get()
+    if not isinstance(output, types.EnvOutput):
       # The next call needs it, too.
-      self._outputs.put(item)
-      self._check_open()
-      assert item is not None
-      raise item
+      self._outputs.put(output)
     self._check_open()
-    group, output = item
+    if isinstance(output, BaseException):
+      raise output
+    assert output is not None
     leaves = nest.flatten(output.observation)
-    self._check_finite((x for x in leaves if x.dtype.kind == 'f'), group.env_id)
-    self._check_bounds(leaves, group.env_id)
+    self._check_finite(leaves, output.env_id)
+    self._check_bounds(leaves, output.env_id)
     if self.spec.parts is not None:
       output = output._replace(observation=nest.join(leaves))
     last = output.step_type == types.StepType.LAST
     self._check_choices(output.observation, last, output.env_id)
     truncated = output.discount > 0
-    self._statistics.update(group.env_id, output.reward, last, truncated)
+    self._statistics.update(output.env_id, output.reward, last, truncated)
     return output
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
@@ -138,8 +126,9 @@ class GymnasiumStream(base.LocalStream):
       self._action[env_id] = action
       for index in np.flatnonzero(counts):
         group = self._groups[index]
-        group.unanswered -= counts[index]
-        if group.unanswered == 0:
+        self._missing[index] -= counts[index]
+        if not self._missing[index]:
+          self._missing[index] = len(group.env_id)
           self._start(group)
 
   def render(self, env_id: int) -> np.ndarray | None:
@@ -149,7 +138,7 @@ class GymnasiumStream(base.LocalStream):
   def interrupt(self) -> None:
     super().interrupt()
     for group in self._groups:
-      group.envs.stop()
+      group.stop()
     self._outputs.put(None)
     self._thread.interrupt()
 
@@ -167,36 +156,34 @@ class GymnasiumStream(base.LocalStream):
     if env_thread.wait_while_busy(self._thread.join, self._running):
       return
     ids = self._running()
-    all_envs = [group.envs for group in self._groups]
-    for envs in all_envs:
-      if isinstance(envs, processes.ProcessEnvs):
-        envs.kill()
-    if isinstance(all_envs[0], processes.ProcessEnvs):
-      # It waited for them, and may say the same.
+    groups = [x for x in self._groups if isinstance(x, processes.ProcessEnvs)]
+    for group in groups:
+      group.kill()
+    if groups:
+      # The thread waited for them, and may say the same.
       with contextlib.suppress(base.EnvironmentFailed):
         self._thread.join(processes.END_SECONDS)
     raise processes.hang_error(self.spec.name, ids)
 
   def _running(self) -> list[int]:
     """Returns the ids of the environments that are called now."""
-    return [i for group in self._groups for i in group.envs.running()]
+    return [i for group in self._groups for i in group.running()]
 
-  def _start(self, group: _Group) -> None:
+  def _start(self, group: Envs) -> None:
     """Begins a group's step, which the thread will complete."""
-    group.unanswered = len(group.env_id)
-    group.envs.start(self._action[group.env_id])
+    group.start(self._action[group.env_id])
     self._thread.submit(functools.partial(self._finish, group))
 
-  def _finish(self, group: _Group) -> None:
+  def _finish(self, group: Envs) -> None:
     """Queues a group's step, or what it raised."""
     try:
-      self._outputs.put((group, group.envs.finish()))
+      self._outputs.put(group.finish())
     except BaseException as e:
       self._outputs.put(e)
 
   def _draw(self, env_id: int) -> np.ndarray | None:
     index, row = divmod(env_id, self.batch_size)
-    envs = self._groups[index].envs
+    envs = self._groups[index]
     if not isinstance(envs, processes.SyncEnvs):
       return None
     env = envs.envs[row]
@@ -221,16 +208,16 @@ class GymnasiumStream(base.LocalStream):
     turn = self._num_batches // len(self._groups) % len(env_id)
     self._num_batches += 1
     for number, bounds in self._observation_bounds:
-      start, stop = (0, None) if bounds.is_discrete else (turn, turn + 1)
+      start, stop = (0, None) if bounds.is_strict else (turn, turn + 1)
       violation = bounds.violation(leaves[number][start:stop])
       if violation is None:
         continue
       row, text = violation
       failure = self._failure(env_id[start + row], text)
-      if bounds.is_discrete:
+      if bounds.is_strict:
         raise failure
       _log.warning('%s The run goes on.', failure)
       self._observation_bounds = [
-        item for item in self._observation_bounds if item[1].is_discrete
+        item for item in self._observation_bounds if item[1].is_strict
       ]
       return

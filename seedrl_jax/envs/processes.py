@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import tempfile
 import threading
 import traceback
 import types as python_types
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing import connection
 from typing import Any
 
+import cloudpickle
 import gymnasium
 import numpy as np
 
@@ -70,8 +70,8 @@ class SyncEnvs:
     state: _State | None = None,
   ):
     """Makes the environments `env_id`, int32 `[n]`; i has seed `seed + i`."""
+    self.env_id = env_id
     self._spec = spec
-    self._env_id = env_id
     self._ids: list[int] = env_id.tolist()
     self._state = state or _State(_NONE)
     self.envs: list[gymnasium.Env] = []
@@ -97,25 +97,26 @@ class SyncEnvs:
       StreamClosed: after `stop`, also between two environments.
       Exception: what an environment raised.
     """
-    size = len(self._env_id)
+    size = len(self.env_id)
     spec = self._spec.observation
     observation = step_checks.new_rows(spec, size)
     reward, discount = np.zeros(size, np.float32), np.ones(size, np.float32)
     step_type = np.full(size, _MID, np.uint8)
-    state, is_over, action = self._state, self._is_over, self._action
+    state, is_over, seeds = self._state, self._is_over, self._seeds
     try:
       for row, env in enumerate(self.envs):
         if state.is_stopped:
           raise base.StreamClosed(f'The stream of {self._spec.name} is closed.')
         state.running = self._ids[row]
         if is_over[row]:
-          x = step_checks.reset_observation(env.reset(seed=self._seeds[row]))
+          x, _ = step_checks.values('reset', env.reset(seed=seeds[row]))
           step_type[row] = _FIRST
-          self._seeds[row], is_over[row] = None, False
+          seeds[row], is_over[row] = None, False
         else:
-          x, reward[row], terminated, truncated = step_checks.step_values(
-            env.step(action[row])
+          x, value, terminated, truncated, _ = step_checks.values(
+            'step', env.step(self._action[row])
           )
+          reward[row] = step_checks.reward(value)
           if terminated or truncated:
             step_type[row], is_over[row] = _LAST, True
             discount[row] = not terminated
@@ -127,7 +128,7 @@ class SyncEnvs:
     finally:
       state.running = _NONE
     return types.EnvOutput(
-      observation, reward, discount, step_type, self._env_id.copy()
+      observation, reward, discount, step_type, self.env_id.copy()
     )
 
   def running(self) -> list[int]:
@@ -148,7 +149,9 @@ class SyncEnvs:
         closing.callback(setattr, self._state, 'running', i)
 
 
-def _serve(pipe: connection.Connection, *arguments: Any) -> None:
+def _serve(
+  pipe: connection.Connection, pickled: bytes, *arguments: Any
+) -> None:
   """Steps `SyncEnvs` of these arguments in a process, until the pipe ends."""
   for number in _SIGNALS:
     signal.signal(number, signal.SIG_IGN)
@@ -163,7 +166,7 @@ def _serve(pipe: connection.Connection, *arguments: Any) -> None:
       action = pipe.recv()
       answer: types.EnvOutput | Exception | str
       try:
-        envs = envs or SyncEnvs(*arguments)
+        envs = envs or SyncEnvs(cloudpickle.loads(pickled), *arguments)
         envs.start(action)
         answer = envs.finish()
       except (base.EnvironmentFailed, base.StreamClosed) as e:
@@ -184,8 +187,8 @@ _script_lock = threading.Lock()
 def _without_script() -> Iterator[None]:
   """Hides the script that runs, which new processes would run again.
 
-  multiprocessing imports it for functions defined there; the environments'
-  functions are loaded from modules.
+  multiprocessing imports it for functions defined there, which cloudpickle
+  sends by value.
   """
   with _script_lock:
     script = sys.modules['__main__']
@@ -209,12 +212,20 @@ class ProcessEnvs:
   ):
     """Starts at most `num_processes` processes; others as of `SyncEnvs`.
 
-    `make_env` must be picklable.
-
     Raises:
-      ValueError: if a process cannot be started.
+      ValueError: if `make_env` cannot be pickled.
+      OSError: if a process cannot be started.
     """
+    self.env_id = env_id
     self._name = spec.name
+    try:
+      pickled = cloudpickle.dumps(make_env)
+    # Whatever the objects that it refers to raise.
+    except Exception as e:
+      raise ValueError(
+        f'--config.env.processes: {spec.name} cannot be sent to other '
+        f'processes: {e}; give 0, or move it to a module.'
+      ) from e
     self._pipes: list[connection.Connection] = []
     self._processes: list[Any] = []
     self._states: list[_State] = []
@@ -228,18 +239,11 @@ class ProcessEnvs:
       state = _CONTEXT.RawValue(_State, _NONE)
       process = _CONTEXT.Process(
         target=_serve,
-        args=(end, make_env, spec, seed, part, state),
+        args=(end, pickled, spec, seed, part, state),
         daemon=True,
       )
-      try:
-        with _without_script():
-          process.start()
-      except OSError as e:
-        raise ValueError(
-          f'--config.env.processes: a process cannot be started ({e}); give '
-          f'fewer, or a shorter TMPDIR than {tempfile.gettempdir()}, which has '
-          'their socket.'
-        ) from e
+      with _without_script():
+        process.start()
       end.close()
       self._pipes.append(pipe)
       self._processes.append(process)

@@ -41,6 +41,19 @@ def array_spec(
   return types.ArraySpec(tuple(shape), dtype)
 
 
+def observation_spec(
+  space: spaces.Space, flag: str, dropped: Collection[str] = ()
+) -> types.Nest:
+  """Returns the spec of an observation without the keys `dropped`.
+
+  Raises:
+    ValueError: see `space_spec` and `keep_keys`.
+  """
+  nest = keep_keys(dropped, space)
+  leaves = nest_lib.flatten_with_paths(nest)
+  return nest_lib.unflatten(nest, [space_spec(x, flag, k) for k, x in leaves])
+
+
 def space_spec(
   space: spaces.Space, flag: str, key: str = ''
 ) -> types.ArraySpec:
@@ -100,7 +113,8 @@ def find_bounds(
     least, largest = np.iinfo(dtype).min, np.iinfo(dtype).max
   if (low <= least).all() and (high >= largest).all():
     return None
-  return step_checks.Bounds(key, low, high, isinstance(space, spaces.Discrete))
+  is_choice = isinstance(space, spaces.Discrete)
+  return step_checks.Bounds(key, low, high, is_strict=is_choice)
 
 
 def with_categories(

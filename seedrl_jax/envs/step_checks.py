@@ -18,37 +18,25 @@ from seedrl_jax.runtime import nest
 # thousand times. Atari's scores fit.
 LARGEST_REWARD = 1e6
 
+_VALUES = {
+  'reset': ('observation', 'info'),
+  'step': ('observation', 'reward', 'terminated', 'truncated', 'info'),
+}
+
 
 class InvalidStep(ValueError):
   """An environment returned something that cannot be used."""
 
 
-def reset_observation(result: Any) -> Any:
-  """Returns the observation of what `reset` returned."""
-  if not isinstance(result, tuple) or len(result) != 2:
-    raise _wrong_count('reset', result, 'observation', 'info')
-  return result[0]
-
-
-def step_values(result: Any) -> tuple[Any, float, Any, Any]:
-  """Returns (observation, reward, terminated, truncated) of a `step`."""
-  if not isinstance(result, tuple) or len(result) != 5:
-    names = ('observation', 'reward', 'terminated', 'truncated', 'info')
-    raise _wrong_count('step', result, *names)
-  observation, value, terminated, truncated, _ = result
-  # Most are valid floats; a call takes longer.
-  if not isinstance(value, float) or not (
-    -LARGEST_REWARD <= value <= LARGEST_REWARD
-  ):
-    value = reward(value)
-  return observation, value, terminated, truncated
-
-
-def _wrong_count(method: str, result: Any, *names: str) -> InvalidStep:
+def values(method: str, result: Any) -> tuple[Any, ...]:
+  """Returns what `reset` or `step` returned, if it has all values."""
+  names = _VALUES[method]
+  if isinstance(result, tuple) and len(result) == len(names):
+    return result
   what = type(result).__name__
   if isinstance(result, tuple):
     what = f'{len(result)} values'
-  return InvalidStep(
+  raise InvalidStep(
     f'returned {what} from {method} instead of {len(names)} values '
     f"({', '.join(names)}): bring it to Gymnasium's interface."
   )
@@ -56,6 +44,9 @@ def _wrong_count(method: str, result: Any, *names: str) -> InvalidStep:
 
 def reward(value: Any) -> float:
   """Returns a reward, which may be an array of one number."""
+  # The usual case, as fast as can be.
+  if isinstance(value, float) and -LARGEST_REWARD <= value <= LARGEST_REWARD:
+    return value
   number = np.nan
   # Some are no array.
   with contextlib.suppress(TypeError, ValueError):
@@ -115,8 +106,10 @@ def _converted(value: Any, spec: types.ArraySpec, key: str) -> np.ndarray:
       f'{spec.shape}.'
     )
   if array.dtype.kind in 'iu' and spec.dtype.kind in 'iu':
-    if (excess := find_excess(array[None], spec.dtype, key)) is not None:
-      raise InvalidStep(excess[1])
+    limits = np.iinfo(spec.dtype)
+    low, high = np.asarray(limits.min), np.asarray(limits.max)
+    if violation := Bounds(key, low, high).violation(array[None]):
+      raise InvalidStep(violation[1])
   elif not np.can_cast(array.dtype, spec.dtype, 'same_kind'):
     raise InvalidStep(
       f'gave an observation{_of(key)} of dtype {array.dtype}, which '
@@ -136,12 +129,12 @@ def new_rows(spec: types.Nest, size: int) -> types.Nest:
 
 
 class Bounds(NamedTuple):
-  """Least and largest values of an observation's array, from its space."""
+  """Least and largest values of an observation's array."""
 
   key: str  # of the array; '' if it is the only one
   low: np.ndarray
   high: np.ndarray
-  is_discrete: bool
+  is_strict: bool = True  # a violation is an error, not a warning
 
   def violation(self, values: np.ndarray) -> tuple[int, str] | None:
     """Returns which of the rows `[n, ...]` is out of bounds first, and how."""
@@ -156,12 +149,3 @@ class Bounds(NamedTuple):
       f'gave an observation{_of(self.key)} with {values[place]!s}, which is '
       f'not from {low!s} to {high!s}: correct it or its space.'
     )
-
-
-def find_excess(
-  values: np.ndarray, dtype: np.dtype, key: str
-) -> tuple[int, str] | None:
-  """Returns which row of integers the agent's `dtype` cannot hold, and how."""
-  limits = np.iinfo(dtype)
-  low, high = np.asarray(limits.min), np.asarray(limits.max)
-  return Bounds(key, low, high, True).violation(values)

@@ -1,9 +1,11 @@
 """Steps an environment with random actions and reports all of its faults."""
 
+import dataclasses
 import functools
+import re
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import gymnasium
 import jax
@@ -21,13 +23,89 @@ from seedrl_jax.envs import (
   specs,
   step_checks,
 )
-from seedrl_jax.evaluation import env_report
 from seedrl_jax.networks import observations
-from seedrl_jax.runtime import nest
+from seedrl_jax.runtime import nest, settings
 
-MakeEnv = Callable[[], gymnasium.Env]
-# Those of an observation; None for one that cannot be read.
+_T = TypeVar('_T')
+# The arrays of an observation, `[1, ...]`; None for one that cannot be read.
 _Arrays = list[np.ndarray | None]
+
+
+@dataclasses.dataclass
+class EnvReport:
+  """The results of an environment's check.
+
+  Attributes:
+    name: of the environment.
+    faults: errors that would end a training.
+    warnings: what training accepts, but may be a mistake.
+    episodes, steps: number of those played.
+    steps_per_second: of a single environment, without resets.
+    is_deterministic: whether two environments gave the same observation when
+      reset with the same seed; None if they could not be compared.
+    network: what `--config.network.torso=auto` takes; '' if nothing can be
+      taken.
+  """
+
+  name: str
+  faults: tuple[str, ...] = ()
+  warnings: tuple[str, ...] = ()
+  episodes: int = 0
+  steps: int = 0
+  steps_per_second: float = 0.0
+  is_deterministic: bool | None = None
+  network: str = ''
+
+  def report(self) -> str:
+    """Returns the findings in a few lines."""
+    resets = {True: 'the same', False: 'different', None: 'not compared'}
+    lines = [
+      f'{self.name}: {self.steps} steps in {self.episodes} episodes of random '
+      f'actions, {self.steps_per_second:,.0f} steps/s without resets.',
+      f'Resets with the same seed: {resets[self.is_deterministic]}.',
+      self.network,
+      f'Faults: {len(self.faults)}; warnings: {len(self.warnings)}.',
+      *(f'Fault: {text}' for text in self.faults),
+      *(f'Warning: {text}' for text in self.warnings),
+    ]
+    return '\n'.join(filter(None, lines))
+
+
+class _Findings:
+  """Sentences and their counts; those that differ in numbers are of a kind."""
+
+  def __init__(self) -> None:
+    self._kinds: dict[str, tuple[str, int]] = {}
+
+  def add(self, text: str) -> None:
+    # Lines of a file are different places.
+    kind = re.sub(r'(?<!line )\b\d[\d.,e+-]*', '', text)
+    first, count = self._kinds.get(kind, (text, 0))
+    self._kinds[kind] = first, count + 1
+
+  def attempt(self, call: Callable[[], _T], method: str = '') -> _T | None:
+    """Returns what `call` returns; if it raises, adds that and returns None.
+
+    `method` is the environment's own, if `call` calls one.
+    """
+    try:
+      return call()
+    except Exception as e:
+      text = f'{settings.error_text(e)}.'
+      if method:
+        text = f'The environment failed in {method}: {text}'
+      elif isinstance(e, step_checks.InvalidStep):
+        text = f'The environment {e}'
+      elif isinstance(e, ValueError | registry.MissingLibraryError):
+        text = str(e)
+      self.add(text)
+    return None
+
+  def sentences(self) -> tuple[str, ...]:
+    return tuple(
+      f'{text} ({count} times)' if count > 1 else text
+      for text, count in self._kinds.values()
+    )
 
 
 class _PoolEnv(gymnasium.Env):
@@ -36,16 +114,15 @@ class _PoolEnv(gymnasium.Env):
   def __init__(self, config: types.Config):
     self._config = config
     self._stream: base.LocalStream | None = None
-    self._num_resets = 0
+    self._seed = 0
 
   def reset(
     self, *, seed: int | None = None, options: Any = None
   ) -> tuple[Any, dict[str, Any]]:
     del options
     self.close()
-    self._num_resets += 1
-    number = self._num_resets if seed is None else seed
-    self._stream = factory.make_stream(self._config, number, 1, 1)
+    self._seed = self._seed + 1 if seed is None else seed
+    self._stream = factory.make_stream(self._config, self._seed, 1, 1)
     return self._row(self._stream.recv()), {}
 
   def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -68,26 +145,33 @@ class _PoolEnv(gymnasium.Env):
 class _Checker:
   """Plays one environment, and fills in a report."""
 
-  def __init__(self, config: types.Config, episodes: int, max_steps: int):
+  def __init__(
+    self,
+    config: types.Config,
+    make: Callable[[], gymnasium.Env],
+    max_steps: int,
+  ):
     self._config = config
-    self._num_episodes = episodes
+    self._make = make
     self._max_steps = max_steps
-    self._report = env_report.EnvReport(config.env.factory or config.env.id)
-    self._faults, self._warnings = env_report.Findings(), env_report.Findings()
+    self._report = EnvReport(config.env.factory or config.env.id)
+    self._faults, self._warnings = _Findings(), _Findings()
     self._seconds = 0.0
     self._last: _Arrays = []
 
-  def check(self, make: MakeEnv, seed: int) -> env_report.EnvReport:
+  def check(self, episodes: int, seed: int) -> EnvReport:
     """Makes an environment and plays it."""
-    env = self._faults.attempt(lambda: self._make(make))
+    env = self._faults.attempt(self._make)
     if env is not None:
-      if self._describe(env):
+      description = self._faults.attempt(lambda: self._describe(env))
+      if description is not None:
+        self._prepare(*description)
         rng = np.random.default_rng(seed)
         first = self._play(env, seed, rng)
-        for _ in range(1, self._num_episodes):
+        for _ in range(1, episodes):
           # As in training, later resets have no seed.
           self._play(env, None, rng)
-        self._compare_resets(first, env, make, seed)
+        self._compare_resets(first, env, seed)
       self._faults.attempt(env.close)
     report = self._report
     report.faults = self._faults.sentences()
@@ -95,68 +179,43 @@ class _Checker:
     report.steps_per_second = report.steps / max(self._seconds, 1e-9)
     return report
 
-  def _make(self, make: Callable[[], Any]) -> gymnasium.Env:
-    with registry.quiet_spaces():
-      env = make()
-    if not isinstance(env, gymnasium.Env):
-      raise ValueError(
-        f'{self._report.name} must be or make a gymnasium.Env, not a '
-        f'{type(env).__name__}.'
-      )
+  def _describe(self, env: gymnasium.Env) -> gymnasium_envs.Description:
+    section = self._config.env
     if isinstance(env, _PoolEnv):
-      return env
-    key = gymnasium_envs.mask_key(self._config.env)
-    return gymnasium_envs.with_info_mask(env, key)
+      spec = factory.make_spec(section)
+      bounds = [None] * len(nest.flatten(spec.observation))
+      return gymnasium_envs.Description(spec, spec.action.dtype, bounds)
+    flag = gymnasium_envs.flag_of(section)
+    for text in gymnasium_envs.lost_statistics(env, flag):
+      self._warnings.add(text)
+    return gymnasium_envs.describe_env(env, section)
 
-  def _describe(self, env: gymnasium.Env) -> bool:
-    """Reads spaces; returns whether agents can use all of them."""
-    description = self._faults.attempt(lambda: self._read_spaces(env))
-    if description is None:
-      return False
-    self._spec = description.spec
-    self._report.name = self._spec.name
-    self._action_dtype = description.action_dtype
-    observation = self._spec.observation
+  def _prepare(
+    self,
+    spec: types.StreamSpec,
+    action_dtype: np.dtype,
+    bounds: Sequence[step_checks.Bounds | None],
+  ) -> None:
+    """Notes what a step must be like, and which network would take it."""
+    self._spec = spec
+    self._action_dtype = action_dtype
+    self._report.name = spec.name
     # Each array as a nest of its own, so that one fault hides no other.
+    singles = _single_arrays(spec.observation)
+    paths = nest.flatten_with_paths(spec.observation)
     self._arrays = [
-      (key, single, specs.find_bounds(space, spec.dtype, key))
-      for single, (key, spec), space in zip(
-        _single_arrays(observation),
-        nest.flatten_with_paths(observation),
-        nest.flatten(description.space),
-        strict=True,
-      )
+      (key, single, bound)
+      for single, (key, _), bound in zip(singles, paths, bounds, strict=True)
     ]
     network = self._config.copy_and_resolve_references().network
     network.torso = 'auto'
-    env_spec = types.EnvSpec(specs.joined_spec(self._spec), 1, 0)
+    env_spec = types.EnvSpec(specs.joined_spec(spec), 1, 0)
     self._faults.attempt(lambda: agents.check_first_action(env_spec))
     leaves = self._faults.attempt(
       lambda: observations.make_leaves(network, env_spec)
     )
     if leaves is not None:
       self._report.network = observations.describe(network, env_spec)
-    return True
-
-  def _read_spaces(
-    self, env: gymnasium.Env
-  ) -> gymnasium_envs.Description | None:
-    """Returns what the environment looks like; None after a fault."""
-    section = self._config.env
-    if isinstance(env, _PoolEnv):
-      spec = factory.make_spec(section)
-      return gymnasium_envs.Description(
-        spec, spec.action.dtype, spec.observation
-      )
-    for text in gymnasium_envs.lost_statistics(
-      env, gymnasium_envs.flag_of(section)
-    ):
-      self._warnings.add(text)
-    # All of them, as each may add a fault.
-    calls = gymnasium_envs.spec_calls(env, section)
-    if None in [self._faults.attempt(call) for call in calls]:
-      return None
-    return gymnasium_envs.describe_env(env, section)
 
   def _play(
     self, env: gymnasium.Env, seed: int | None, rng: np.random.Generator
@@ -175,7 +234,7 @@ class _Checker:
       start = time.perf_counter()
       result = self._faults.attempt(functools.partial(env.step, action), 'step')
       self._seconds += time.perf_counter() - start
-      if result is None or self._step(result):
+      if result is None or self._is_over(result):
         return first
     self._warnings.add(
       f'An episode had not ended after {self._max_steps} steps; end it with '
@@ -198,21 +257,19 @@ class _Checker:
     return action_masks.sample(spec, rng, observation)[0]
 
   def _reset(self, env: gymnasium.Env, seed: int | None) -> _Arrays | None:
-    """Resets; returns the observation's arrays, or None if that failed."""
-    result = self._faults.attempt(
-      functools.partial(env.reset, seed=seed), 'reset'
-    )
+    """Returns the arrays after a reset; None if it failed."""
+    result = self._faults.attempt(lambda: env.reset(seed=seed), 'reset')
     if result is None:
       return None
     return self._faults.attempt(
-      lambda: self._observe(step_checks.reset_observation(result))
+      lambda: self._observe(step_checks.values('reset', result)[0])
     )
 
   def _compare_resets(
-    self, first: _Arrays | None, env: gymnasium.Env, make: MakeEnv, seed: int
+    self, first: _Arrays | None, env: gymnasium.Env, seed: int
   ) -> None:
     """Compares a first observation with that of another environment."""
-    other = self._faults.attempt(lambda: self._make(make))
+    other = self._faults.attempt(self._make)
     if first is None or other is None:
       return
     again = self._reset(other, seed)
@@ -230,27 +287,23 @@ class _Checker:
         'self.np_random.',
       )
 
-  def _step(self, result: Any) -> bool:
+  def _is_over(self, result: Any) -> bool:
     """Checks what a step returned; returns whether the episode is over."""
     self._report.steps += 1
-    if not isinstance(result, tuple) or len(result) != 5:
-      self._faults.attempt(lambda: step_checks.step_values(result))
+    values = self._faults.attempt(lambda: step_checks.values('step', result))
+    if values is None:
       return True
-    observation, reward, terminated, truncated, _ = result
+    observation, reward, terminated, truncated, _ = values
     self._observe(observation)
     self._faults.attempt(lambda: step_checks.reward(reward))
-    is_over = self._faults.attempt(
-      lambda: bool(terminated) or bool(truncated), 'step'
-    )
+    is_over = self._faults.attempt(lambda: bool(terminated or truncated))
     return is_over is not False
 
   def _observe(self, observation: Any) -> _Arrays:
-    """Checks an observation; returns its arrays `[1, ...]`, None if wrong."""
+    """Checks an observation; returns its arrays."""
     self._last = [
-      self._faults.attempt(
-        functools.partial(self._read, observation, key, *rest)
-      )
-      for key, *rest in self._arrays
+      self._faults.attempt(functools.partial(self._read, observation, *array))
+      for array in self._arrays
     ]
     return self._last
 
@@ -261,7 +314,6 @@ class _Checker:
     spec: types.Nest,
     bounds: step_checks.Bounds | None,
   ) -> np.ndarray:
-    """Returns an array of an observation, `[1, ...]`."""
     rows = step_checks.new_rows(spec, 1)
     step_checks.write_observation(observation, spec, rows, 0)
     (array,) = nest.flatten(rows)
@@ -271,7 +323,7 @@ class _Checker:
         'not finite.'
       )
     if bounds is not None and (violation := bounds.violation(array)):
-      findings = self._faults if bounds.is_discrete else self._warnings
+      findings = self._faults if bounds.is_strict else self._warnings
       findings.add(f'The environment {violation[1]}')
     return array
 
@@ -291,8 +343,8 @@ def check(
   episodes: int = 10,
   max_steps: int = 10_000,
   seed: int = 0,
-  make: MakeEnv | None = None,
-) -> env_report.EnvReport:
+  make: Callable[[], Any] | None = None,
+) -> EnvReport:
   """Steps an environment and reports its faults.
 
   Args:
@@ -309,16 +361,19 @@ def check(
       '--config.env.tasks: names several environments; check one after the '
       'other with --config.env.id.'
     )
-  checker = _Checker(config, episodes, max_steps)
+
+  def make_env() -> gymnasium.Env:
+    with registry.quiet_spaces():
+      if make is not None:
+        return gymnasium_envs.adapt(make(), config.env)
+      if factory.is_gymnasium(config.env):
+        return gymnasium_envs.load_factory(config.env)()
+      return _PoolEnv(config.env)
+
+  checker = _Checker(config, make_env, max_steps)
   if make is not None:
     # It may return an environment of the caller's thread.
-    return checker.check(make, seed)
-
-  def make_configured() -> gymnasium.Env:
-    if factory.is_gymnasium(config.env):
-      return gymnasium_envs.load_factory(config.env)()
-    return _PoolEnv(config.env)
-
+    return checker.check(episodes, seed)
   return env_thread.call_in_thread(
-    'check-env', lambda: checker.check(make_configured, seed)
+    'check-env', lambda: checker.check(episodes, seed)
   )

@@ -176,9 +176,9 @@ def test_an_info_without_the_mask_is_an_error(kwargs, message):
 
 
 def test_a_dict_keeps_its_keys_beside_the_mask():
-  env = gymnasium_envs.with_info_mask(
-    gymnasium_envs.load_factory(streams.toy('seeded'))(), 'm'
-  )
+  section = streams.toy('seeded')
+  section.action_mask = 'm'
+  env = gymnasium_envs.load_factory(section)()
   assert isinstance(env.observation_space, spaces.Dict)
   assert list(env.observation_space) == ['inner', 'm', 'mission', 'noise']
 

@@ -67,7 +67,7 @@ def _have_ended(stream: Any) -> bool:
   return not any(
     process.is_alive()
     for group in stream._groups
-    for process in group.envs._processes
+    for process in group._processes
   )
 
 
@@ -121,7 +121,7 @@ def test_process_that_hangs_is_killed_and_named_without_the_streams_close(
 def test_processes_call_no_environment_after_a_stop():
   stream = streams.make_seven('scripted', 2)
   first, _ = stream.recv(), stream.recv()
-  stream._groups[0].envs.stop()
+  stream._groups[0].stop()
   stream.send(np.zeros(5, np.int32), first.env_id)
   with pytest.raises(base.StreamClosed):
     stream.recv()
@@ -132,7 +132,7 @@ def test_interrupt_lets_the_environments_that_follow_make_no_step(monkeypatch):
   monkeypatch.setattr(env_thread, 'END_SECONDS', PATIENCE)
   stream = streams.make_seven('scripted', 0)
   first = stream.recv()
-  envs = stream._groups[0].envs.envs
+  envs = stream._groups[0].envs
   is_called, go_on = threading.Event(), threading.Event()
   calls = []
 
@@ -163,7 +163,7 @@ def test_send_lets_no_other_thread_interrupt_it(monkeypatch):
     thread.start()
     thread.join()
 
-  monkeypatch.setattr(stream._groups[0].envs, 'start', start)
+  monkeypatch.setattr(stream._groups[0], 'start', start)
   stream.send(np.zeros(5, np.int32), first.env_id)
   assert is_free == [False]
 
@@ -171,7 +171,7 @@ def test_send_lets_no_other_thread_interrupt_it(monkeypatch):
 def test_signal_handler_may_close_a_stream_that_sends(monkeypatch):
   stream = streams.make_seven('scripted', 2)
   first = stream.recv()
-  pipe = stream._groups[0].envs._pipes[0]
+  pipe = stream._groups[0]._pipes[0]
   send = pipe._send_bytes
 
   def close_and_send(*args):

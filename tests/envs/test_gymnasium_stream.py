@@ -244,7 +244,7 @@ def test_each_environment_of_each_group_is_compared_with_its_box(
   env_id: int, caplog, monkeypatch
 ):
   stream = streams.make(streams.toy('scripted'), 4, 2)
-  env = stream._groups[env_id // 2].envs.envs[env_id % 2]
+  env = stream._groups[env_id // 2].envs[env_id % 2]
   monkeypatch.setattr(env, '_observe', lambda _: np.full(3, -7.0))
   streams.roll(stream, ACTIONS.repeat(2, axis=1))
   # Only once in a stream.
@@ -285,7 +285,7 @@ _ACTIONS = np.random.default_rng(0).integers(0, 4, (60, 7), np.int32)
 
 
 def _pids(stream: Any) -> list[int]:
-  return [p.pid for group in stream._groups for p in group.envs._processes]
+  return [p.pid for group in stream._groups for p in group._processes]
 
 
 def _is_there(pid: int) -> bool:
@@ -348,7 +348,7 @@ def test_failure_in_a_process_comes_with_its_traceback(how: str):
 
 def test_environment_that_cannot_be_closed_leaves_no_other_open(monkeypatch):
   stream = streams.make_seven('scripted', 0)
-  first, *_, last = (e for group in stream._groups for e in group.envs.envs)
+  first, *_, last = (e for group in stream._groups for e in group.envs)
   closed = []
   monkeypatch.setattr(first, 'close', lambda: closed.append(0))
 
@@ -374,7 +374,7 @@ def test_process_that_cannot_be_started_leaves_no_other(monkeypatch):
     raise OSError('no more processes')
 
   monkeypatch.setattr(processes._CONTEXT.Process, 'start', start_one)
-  with pytest.raises(ValueError, match='no more processes'):
+  with pytest.raises(OSError, match='no more processes'):
     streams.make_seven('scripted', 4)
   (close,) = at_exit
   (process,) = close.__self__._processes

@@ -19,8 +19,8 @@ _SPEC = {
   'value', [1.5, np.float32(1.5), np.array(1.5), np.array([[1.5]])]
 )
 def test_one_number_of_any_kind_is_a_reward(value: Any):
-  values = step_checks.step_values((0, value, True, False, {}))
-  assert values == (0, 1.5, True, False)
+  number = step_checks.reward(value)
+  assert isinstance(number, float) and number == 1.5
 
 
 @pytest.mark.parametrize(
@@ -41,22 +41,22 @@ def test_one_number_of_any_kind_is_a_reward(value: Any):
 )
 def test_other_rewards_are_invalid(value: Any):
   with pytest.raises(step_checks.InvalidStep, match=r'^gave a reward of ') as e:
-    step_checks.step_values((0, value, False, False, {}))
+    step_checks.reward(value)
   assert len(str(e.value)) < 250
 
 
 @pytest.mark.parametrize(
-  ('check', 'result', 'text'),
+  ('method', 'result', 'text'),
   [
-    (step_checks.step_values, (0, 1.0, True, {}), '4 values from step inst'),
-    (step_checks.step_values, [0, 1.0, True, False, {}], 'list from step'),
-    (step_checks.reset_observation, np.zeros(2), 'ndarray from reset instead'),
-    (step_checks.reset_observation, (0,), r'1 values .* \(observation, info\)'),
+    ('step', (0, 1.0, True, {}), '4 values from step instead'),
+    ('step', [0, 1.0, True, False, {}], 'list from step'),
+    ('reset', np.zeros(2), 'ndarray from reset instead'),
+    ('reset', (0,), r'1 values .* \(observation, info\)'),
   ],
 )
-def test_wrong_number_of_values(check: Any, result: Any, text: str):
+def test_wrong_number_of_values(method: str, result: Any, text: str):
   with pytest.raises(step_checks.InvalidStep, match=f'^returned {text}'):
-    check(result)
+    step_checks.values(method, result)
 
 
 def test_observations_are_copied_to_their_row():
