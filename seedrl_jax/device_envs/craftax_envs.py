@@ -23,15 +23,16 @@ def names() -> list[str]:
   ]
 
 
-def defaults(name: str) -> dict[str, Any]:
-  """Returns the options of an environment, fields of its parameters."""
-  return dict(vars(_make(name).default_params))
+def make(
+  name: str, flag: str, options: dict[str, Any], dropped: tuple[str, ...]
+) -> types.DeviceEnv:
+  """Makes environments; `options` are fields of their parameters.
 
-
-def make(name: str, flag: str, options: dict[str, Any]) -> types.DeviceEnv:
-  """Makes environments; the time limit `max_timesteps` truncates."""
-  del flag  # Nothing can be wrong.
-  env = _make(name)
+  The time limit `max_timesteps` truncates.
+  """
+  # Nothing can be wrong, and observations are arrays.
+  del flag, dropped
+  env = craftax_env.make_craftax_env_from_name(name, auto_reset=False)
   params = env.default_params.replace(**options)
   endless = params.replace(max_timesteps=np.iinfo(np.int32).max)
 
@@ -65,7 +66,3 @@ def make(name: str, flag: str, options: dict[str, Any]) -> types.DeviceEnv:
     name=f'craftax:{name}',
   )
   return batching.batch(spec, reset, step, _RESET_SHARE)
-
-
-def _make(name: str) -> Any:
-  return craftax_env.make_craftax_env_from_name(name, auto_reset=False)

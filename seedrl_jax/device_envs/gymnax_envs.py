@@ -16,13 +16,14 @@ def names() -> list[str]:
   return list(gymnax.registered_envs)
 
 
-def defaults(name: str) -> dict[str, Any]:
-  """Returns the options of an environment, fields of its parameters."""
-  return dict(vars(gymnax.make(name)[1]))
+def make(
+  name: str, flag: str, options: dict[str, Any], dropped: tuple[str, ...]
+) -> types.DeviceEnv:
+  """Makes environments; `options` are fields of their parameters.
 
-
-def make(name: str, flag: str, options: dict[str, Any]) -> types.DeviceEnv:
-  """Makes environments; raises ValueError, with `flag`, if we lack a space."""
+  Raises ValueError, with `flag`, if agents cannot use a space.
+  """
+  del dropped  # Observations are arrays.
   env, params = gymnax.make(name)
   params = params.replace(**options)
 

@@ -1,12 +1,10 @@
 """Environments of Jumanji that have one agent."""
 
 import dataclasses
-import inspect
 from typing import Any
 
 import jax
 import jumanji
-from gymnasium import spaces
 from jumanji import specs as jumanji_specs
 
 from seedrl_jax import types
@@ -19,14 +17,14 @@ def names() -> list[str]:
   return sorted(jumanji.registered_environments())
 
 
-def defaults(name: str) -> dict[str, Any]:
-  """Returns the options of an environment, arguments of its constructor."""
-  parameters = inspect.signature(type(jumanji.make(name))).parameters
-  return {key: parameter.default for key, parameter in parameters.items()}
+def make(
+  name: str, flag: str, options: dict[str, Any], dropped: tuple[str, ...]
+) -> types.DeviceEnv:
+  """Makes environments; `options` are arguments of their constructor.
 
-
-def make(name: str, flag: str, options: dict[str, Any]) -> types.DeviceEnv:
-  """Makes environments; raises ValueError, with `flag`, if they do not fit."""
+  `dropped` are keys of observations to leave out. Raises ValueError, with
+  `flag`, if agents cannot use the environment.
+  """
   env = jumanji.make(name, **options)
   if env.reward_spec.shape:
     raise ValueError(
@@ -34,9 +32,12 @@ def make(name: str, flag: str, options: dict[str, Any]) -> types.DeviceEnv:
       'agent; take an environment of one agent.'
     )
 
+  def observe(timestep: Any) -> types.Nest:
+    return specs.keep_keys(dropped, _as_dict(timestep.observation))
+
   def reset(key: jax.Array) -> tuple[types.Nest, types.Nest]:
     state, timestep = env.reset(key)
-    return state, _as_dict(timestep.observation)
+    return state, observe(timestep)
 
   def step(
     key: jax.Array, state: types.Nest, action: jax.Array
@@ -45,7 +46,7 @@ def make(name: str, flag: str, options: dict[str, Any]) -> types.DeviceEnv:
     state, timestep = env.step(state, action)
     return batching.Transition(
       state=state,
-      observation=_as_dict(timestep.observation),
+      observation=observe(timestep),
       reward=timestep.reward,
       terminated=timestep.last() & (timestep.discount == 0),
       truncated=timestep.last(),
@@ -56,7 +57,7 @@ def make(name: str, flag: str, options: dict[str, Any]) -> types.DeviceEnv:
     for spec in (env.observation_spec, env.action_spec)
   )
   spec = types.StreamSpec(
-    observation=_spec(observation, flag),
+    observation=specs.observation_spec(observation, flag, dropped),
     action=specs.action_spec(action, flag),
     action_repeat=1,
     name=f'jumanji:{name}',
@@ -73,10 +74,3 @@ def _as_dict(observation: Any) -> types.Nest:
   else:
     return observation
   return {key: _as_dict(x) for key, x in sorted(fields.items())}
-
-
-def _spec(space: spaces.Space, flag: str, key: str = '') -> types.Nest:
-  """Returns the spec of an observation; names `flag` in errors."""
-  if isinstance(space, spaces.Dict):
-    return {key: _spec(x, flag, key) for key, x in sorted(space.items())}
-  return specs.space_spec(space, flag, key)

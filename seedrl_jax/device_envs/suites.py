@@ -4,12 +4,9 @@ import functools
 import importlib
 import json
 import types as types_lib
-from typing import Any
-
-import jax
 
 from seedrl_jax import types
-from seedrl_jax.envs import registry, specs
+from seedrl_jax.envs import registry
 
 
 def load(config: types.Config) -> types.DeviceEnv:
@@ -37,40 +34,12 @@ def _load(
     raise ValueError(
       f'{flag}: {suite} has no such environment; the nearest are {near}.'
     )
-  options: dict[str, Any] = json.loads(options_json)
-  defaults = module.defaults(name)
-  for option in options:
-    if option not in defaults:
-      raise ValueError(
-        f'--config.env.options.{option}: {env_id} has no such option; it has '
-        f'{", ".join(sorted(defaults))}.'
-      )
-  return _drop(module.make(name, flag, options), dropped)
-
-
-def _drop(env: types.DeviceEnv, dropped: tuple[str, ...]) -> types.DeviceEnv:
-  """Returns environments without the keys that `env.drop_observations` has."""
-  if not isinstance(env.spec.observation, dict):
-    return env
-
-  def keep(output: types.EnvOutput) -> types.EnvOutput:
-    return output._replace(
-      observation=specs.keep_keys(dropped, output.observation)
-    )
-
-  def init(key: jax.Array, n: int) -> tuple[types.Nest, types.EnvOutput]:
-    state, output = env.init(key, n)
-    return state, keep(output)
-
-  def step(
-    state: types.Nest, action: jax.Array
-  ) -> tuple[types.Nest, types.EnvOutput]:
-    state, output = env.step(state, action)
-    return state, keep(output)
-
-  observation = specs.keep_keys(dropped, env.spec.observation)
-  spec = env.spec._replace(observation=observation)
-  return types.DeviceEnv(spec, init, step)
+  try:
+    return module.make(name, flag, json.loads(options_json), dropped)
+  except TypeError as e:
+    raise ValueError(
+      f'--config.env.options={options_json}: {env_id} cannot take them: {e}.'
+    ) from e
 
 
 def names(suite: str) -> list[str]:
