@@ -201,10 +201,18 @@ def envpool_options(
     ValueError: if the id does not know an option or would ignore it.
   """
   options = set_options(config)
+  for name, value in config.options.items():
+    flag = f'--config.env.options.{name}'
+    if name in ('env_seed', 'seed'):
+      raise ValueError(f'{flag}: use --config.seed.')
+    if name in config:
+      raise ValueError(f'{flag}: use --config.env.{name}.')
+    options[name] = value
   for name in options:
     if name not in defaults:
       raise ValueError(
-        f'--config.env.{name}: {config.id} has no such option; leave it unset.'
+        f'--config.env: {config.id} has no option {name}; leave it unset, or '
+        f'give {nearest(name, defaults, 1)[0]}, the nearest.'
       )
   if 'max_episode_steps' in options and (
     defaults['max_episode_steps'] == _NO_TIME_LIMIT
@@ -214,19 +222,5 @@ def envpool_options(
       f'--config.env.max_episode_steps: EnvPool does not end episodes of '
       f'{config.id} by it; leave it unset.'
     )
-  for name, value in _DEFAULTS.items():
-    if name in defaults:
-      options.setdefault(name, value)
-  for name, value in config.options.items():
-    flag = f'--config.env.options.{name}'
-    if name in ('env_seed', 'seed'):
-      raise ValueError(f'{flag}: use --config.seed.')
-    if name in config:
-      raise ValueError(f'{flag}: use --config.env.{name}.')
-    if name not in defaults:
-      raise ValueError(
-        f'{flag}: {config.id} has no such option; the nearest is '
-        f'{nearest(name, defaults, 1)[0]}.'
-      )
-    options[name] = value
-  return options
+  ours = {name: x for name, x in _DEFAULTS.items() if name in defaults}
+  return ours | options

@@ -108,8 +108,13 @@ def test_options_are_passed_on_and_frames_are_not_stacked_unless_asked():
 @pytest.mark.parametrize(
   ('env_id', 'values', 'known', 'sentence'),
   [
-    ('CartPole-v1', {'noop_max': 1}, CARTPOLE, 'noop_max: CartPole-v1 has no'),
-    ('Pong-v5', {'options': {'mod': 1}}, ATARI, 'mod: .* nearest is mode'),
+    (
+      'CartPole-v1',
+      {'noop_max': 1},
+      CARTPOLE,
+      'CartPole-v1 has no option noop_max',
+    ),
+    ('Pong-v5', {'options': {'mod': 1}}, ATARI, 'no option mod; .* give mode'),
     (
       'Pong-v5',
       {'options': {'num_threads': 1}},
