@@ -42,7 +42,7 @@ def main() -> None:
   # A training run may share the accelerator, and nothing is computed here.
   os.environ['JAX_PLATFORMS'] = 'cpu'
   # Imports take seconds, so parse flags first.
-  from seedrl_jax.evaluation import export, policy
+  from seedrl_jax.evaluation import policy
 
   folder = pathlib.Path(_OUT.value)
   if not _OUT.value:
@@ -50,7 +50,7 @@ def main() -> None:
     workdir.refuse_links(folder, *folder.glob('*'))
   allowed = allow_flags.allowed()
   player, spec = policy.load(_WORKDIR.value, _CHECKPOINT.value, allowed)
-  export.export(player, spec, folder, _BATCH_SIZE.value, _SAMPLE.value)
+  policy.export(player, spec, folder, _BATCH_SIZE.value, _SAMPLE.value)
   print(f'export: {folder}, of checkpoint {player.version}')
 
 

@@ -1,20 +1,27 @@
-"""Policies of checkpoints, which act without the environments installed."""
+"""Policies of checkpoints, which act without the environments installed.
+
+They act here, or are exported as a StableHLO function.
+"""
 
 import os
+import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import export as jax_export
 
 from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.envs import step_checks
 from seedrl_jax.evaluation import playing
+from seedrl_jax.runtime import file_io, progress
 from seedrl_jax.runtime import nest as nest_lib
-from seedrl_jax.runtime import progress
 from seedrl_jax.runtime import workdir as workdir_lib
+
+_PLATFORMS = ('cpu', 'cuda', 'tpu')
 
 
 class State(NamedTuple):
@@ -62,19 +69,16 @@ def make_step(
     )
     env_id = jnp.full(first.shape, number, jnp.int32)
     output, core = agent.act(params, key, inputs, state.core, env_id)
-    return _clip(output.action, spec.action), State(core, output.action)
+    action, bounds = output.action, (spec.action.minimum, spec.action.maximum)
+    if not spec.action.is_discrete:
+      low, high = (
+        np.reshape(x, spec.action.shape).astype(spec.action.dtype)
+        for x in bounds
+      )
+      action = jnp.clip(action, low, high)
+    return action, State(core, output.action)
 
   return step
-
-
-def _clip(action: jax.Array, spec: types.ActionSpec) -> jax.Array:
-  if spec.is_discrete:
-    return action
-  low, high = (
-    np.reshape(bound, spec.shape).astype(spec.dtype)
-    for bound in (spec.minimum, spec.maximum)
-  )
-  return jnp.clip(action, low, high)
 
 
 class Policy:
@@ -128,8 +132,15 @@ class Policy:
       ValueError: if observation or reward would not pass in training, or the
         batch is empty or of another size than before.
     """
-    observation, size = self._read(observation)
-    rows = 1 if size is None else size
+    try:
+      observation, size = self._read(observation)
+      rows = 1 if size is None else size
+      rewards = np.broadcast_to(np.asarray(reward, np.float32), rows)
+      if not np.isfinite(rewards).all():
+        raise ValueError('the reward is not finite.')
+    except ValueError as e:
+      who = 'the caller ' * isinstance(e, step_checks.InvalidStep)
+      raise ValueError(f'Policy.act: {who}{e}') from e
     if self._state is None:
       self._state = initial_state(self._agent, self.spec, rows)
       self._first = np.ones(rows, bool)
@@ -144,7 +155,7 @@ class Policy:
       self._state,
       key,
       observation,
-      _read_reward(reward, rows),
+      rewards,
       self._first,
     )
     self._first = np.zeros(rows, bool)
@@ -163,27 +174,22 @@ class Policy:
     singles = nest_lib.flatten_with_paths(spec)
     size = _batch_size(observation, spec)
     if size == 0:
-      raise ValueError('Policy.act: the batch is empty; give an observation.')
+      raise ValueError('the batch is empty; give an observation.')
     if size is not None:
       spec = nest_lib.unflatten(
         spec, [s._replace(shape=(size, *s.shape)) for _, s in singles]
       )
     rows = step_checks.new_rows(spec, 1)
-    try:
-      step_checks.write_observation(observation, spec, rows, 0)
-      leaves = nest_lib.flatten(rows)
-      for (key, single), x in zip(singles, leaves, strict=True):
-        if single.categories and not single.shape:
-          (values,) = single.categories
-          low, high = np.asarray(values[0]), np.asarray(values[-1])
-          bounds = step_checks.Bounds(key, low, high, True)
-          if violation := bounds.violation(x):
-            raise step_checks.InvalidStep(violation[1])
-    except step_checks.InvalidStep as e:
-      raise ValueError(f'Policy.act: the caller {e}') from e
-    for x in leaves:
+    step_checks.write_observation(observation, spec, rows, 0)
+    leaves = nest_lib.flatten(rows)
+    for (key, single), x in zip(singles, leaves, strict=True):
+      if single.categories and not single.shape:
+        (values,) = single.categories
+        low, high = np.asarray(values[0]), np.asarray(values[-1])
+        if violation := step_checks.Bounds(key, low, high).violation(x):
+          raise step_checks.InvalidStep(violation[1])
       if x.dtype.kind == 'f' and not np.isfinite(x).all():
-        raise ValueError('Policy.act: the observation is not finite.')
+        raise ValueError('the observation is not finite.')
     if size is not None:
       leaves = [x[0] for x in leaves]
     if has_parts:
@@ -206,7 +212,6 @@ def _joined(observation: Any, size: int) -> Any:
 
 
 def _arrays(observation: Any) -> Iterator[np.ndarray]:
-  """Yields the arrays of nested dicts, in the order of sorted keys."""
   if isinstance(observation, Mapping):
     for key in sorted(observation):
       yield from _arrays(observation[key])
@@ -226,20 +231,6 @@ def _batch_size(observation: Any, spec: types.Nest) -> int | None:
   except ValueError:
     return None
   return shape[0] if len(shape) > len(spec.shape) else None
-
-
-def _read_reward(reward: Any, rows: int) -> np.ndarray:
-  """Returns rewards, float32 `[rows]`, of a number or `[rows]`."""
-  x = np.asarray(reward)
-  if x.shape not in ((), (rows,)) or x.dtype.kind not in 'biuf':
-    raise ValueError(
-      f'Policy.act: the reward has shape {x.shape} and dtype {x.dtype}; give a '
-      f'number, or {rows} of them.'
-    )
-  x = np.broadcast_to(x.astype(np.float32), (rows,))
-  if not np.isfinite(x).all():
-    raise ValueError('Policy.act: the reward is not finite.')
-  return x
 
 
 def load(
@@ -263,3 +254,64 @@ def load(
   spec = directory.read_env_spec()
   line = progress.ProgressLine()
   return playing.load_player(directory, config, spec, checkpoint, line), spec
+
+
+def export(
+  player: playing.Player,
+  spec: types.EnvSpec,
+  folder: pathlib.Path,
+  batch_size: int = 1,
+  sample: bool = False,
+) -> None:
+  """Writes a policy as a function that needs only JAX to run.
+
+  It maps (inputs, state) to (actions `[B, ...]`, next state). `inputs` has the
+  keys 'observation', 'reward', 'first' and 'key', and 'state' is a list of
+  arrays, all zeros at first. `policy.stablehlo` in `folder`, which is made, is
+  a serialized `jax.export.Exported`; `policy.json` describes inputs and
+  outputs.
+
+  Raises:
+    NotWritten: if a file cannot be written.
+    OSError: if the folder cannot be made.
+  """
+
+  def rows(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((batch_size, *shape), dtype)
+
+  inputs = {
+    'observation': jax.tree.map(
+      lambda s: rows(s.dtype, *s.shape),
+      spec.observation,
+      is_leaf=types.is_spec,
+    ),
+    'reward': rows(jnp.float32),
+    'first': rows(jnp.bool_),
+    'key': jax.ShapeDtypeStruct((2,), jnp.uint32),
+  }
+  state = jax.eval_shape(lambda: initial_state(player.agent, spec, batch_size))
+  leaves, structure = jax.tree.flatten(state)
+  step = make_step(player.agent, spec, sample)
+
+  @jax.jit
+  def call(inputs: dict[str, Any], state: list[Any]) -> tuple[Any, list[Any]]:
+    before = jax.tree.unflatten(structure, state)
+    action, after = step(player.params, before, **inputs)
+    return action, jax.tree.leaves(after)
+
+  exported = jax_export.export(call, platforms=_PLATFORMS)(inputs, leaves)
+  folder.mkdir(parents=True, exist_ok=True)
+  file_io.write_whole(folder / 'policy.stablehlo', bytes(exported.serialize()))
+  description = {
+    'environment': spec.env_id,
+    'checkpoint': player.version,
+    'platforms': _PLATFORMS,
+    'inputs': jax.tree.map(_description, inputs),
+    'state': [_description(x) for x in leaves],
+    'action': _description(exported.out_avals[0]),
+  }
+  file_io.write_json(folder / 'policy.json', description)
+
+
+def _description(x: Any) -> dict[str, Any]:
+  return {'shape': x.shape, 'dtype': x.dtype.name}

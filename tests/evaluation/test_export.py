@@ -16,7 +16,7 @@ from seedrl_jax.configs import (
   r2d2_base,
   sac_pendulum,
 )
-from seedrl_jax.evaluation import export, policy
+from seedrl_jax.evaluation import policy
 from tests import runs
 from tests.evaluation import evaluation_runs, exported
 
@@ -49,7 +49,7 @@ def _export(folder, case):
   state = evaluation_runs.initial_state(config)
   evaluation_runs.save_states(folder / 'run', config, state)
   player, spec = policy.load(folder / 'run', allowed=_ALLOWED)
-  export.export(player, spec, folder / 'out', _BATCH)
+  policy.export(player, spec, folder / 'out', _BATCH)
   rng = np.random.default_rng(0)
   shape = (_LENGTH, _BATCH, *spec.observation.shape)
   observations = rng.normal(0.0, 3.0, shape).astype(np.float32)
