@@ -21,14 +21,11 @@ from seedrl_jax.launch import config_flag, program
 from seedrl_jax.runtime import config_files, process
 
 
-def _summary(name: str) -> str:
-  """Returns the first line of a configuration's docstring."""
-  tree = ast.parse((config_files.FOLDER / f'{name}.py').read_text())
-  return (ast.get_docstring(tree) or '').partition('\n')[0]
-
-
-def _configs() -> list[tuple[str, str]]:
-  return [(name, _summary(name)) for name in config_files.names()]
+def _configs() -> Iterable[tuple[str, str]]:
+  """Yields configurations and the first lines of their docstrings."""
+  for name in config_files.names():
+    tree = ast.parse((config_files.FOLDER / f'{name}.py').read_text())
+    yield name, (ast.get_docstring(tree) or '').partition('\n')[0]
 
 
 def _agents() -> list[tuple[str, str]]:

@@ -12,24 +12,23 @@ from seedrl_jax.runtime import process, progress, settings
 # Errors whose message suffices for the user.
 ERRORS = (OSError, ValueError, registry.MissingLibraryError)
 
-
-_EPISODES = flags.DEFINE_integer('episodes', 20, 'Episodes to play.', 1)
-_SAMPLE = flags.DEFINE_bool(
+flags.DEFINE_integer('episodes', 20, 'Episodes to play.', 1)
+flags.DEFINE_bool(
   'sample', False, 'Sample actions as in training, instead of the greedy ones.'
 )
-_SEED = flags.DEFINE_integer(
+flags.DEFINE_integer(
   'seed', 0, 'Of environments, policy and sampling.', 0, 2**31 - 1
 )
-_NUM_ENVS = flags.DEFINE_integer(
+flags.DEFINE_integer(
   'num_envs', 0, 'Environments side by side; 0: up to 10.', 0
 )
-_CHECKPOINT = flags.DEFINE(
+flags.DEFINE(
   program.CheckpointParser(),
   'checkpoint',
   None,
   "Number of the checkpoint, or 'best'; the newest by default.",
 )
-_MAX_STEPS = flags.DEFINE_integer(
+flags.DEFINE_integer(
   'max_steps',
   settings.EPISODE,
   'Steps after which an episode is cut off. evaluate counts it with its return '
@@ -40,15 +39,9 @@ _MAX_STEPS = flags.DEFINE_integer(
 
 def options() -> dict[str, Any]:
   """Returns the fields of `playing.PlayOptions`."""
-  return {
-    'episodes': _EPISODES.value,
-    'sample': _SAMPLE.value,
-    'seed': _SEED.value,
-    'num_envs': _NUM_ENVS.value,
-    'checkpoint': _CHECKPOINT.value,
-    'max_steps': _MAX_STEPS.value,
-    'allowed': tuple(allow_flags.allowed()),
-  }
+  ours = flags.FLAGS.get_key_flags_for_module(__name__)
+  values = {flag.name: flag.value for flag in ours}
+  return {**values, 'allowed': tuple(allow_flags.allowed())}
 
 
 def make_line() -> progress.ProgressLine:
