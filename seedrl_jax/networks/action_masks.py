@@ -22,19 +22,6 @@ def legal_values(mask: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
   )
 
 
-def among_params(legal: jax.Array, is_logit: np.ndarray) -> jax.Array:
-  """Returns which parameters of a policy are legal, bool `[..., Q]`.
-
-  `is_logit`, bool `[Q]`, says where the values of `legal`, `[..., P]`, are. All
-  other parameters are legal.
-  """
-  if is_logit.all():
-    return legal
-  others = jnp.ones((*legal.shape[:-1], 1), bool)
-  index = np.where(is_logit, np.cumsum(is_logit) - 1, legal.shape[-1])
-  return jnp.concatenate([legal, others], axis=-1)[..., index]
-
-
 def apply(values: jax.Array, legal: jax.Array | None) -> jax.Array:
   """Returns logits or values `[..., P]` with illegal ones `ILLEGAL`."""
   return values if legal is None else jnp.where(legal, values, ILLEGAL)

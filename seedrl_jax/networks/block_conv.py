@@ -64,14 +64,10 @@ class StridedConv(nn.Module):
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
-    """Convolves images or blocks of stacked frames.
+    """Convolves to `[N, H', W', layer.channels]`.
 
-    Args:
-      x: an image `[N, H, W, C]`, or blocks of k frames of C channels,
-        `[N, H / stride, W / stride, k * stride^2 * C]`, oldest frame first.
-
-    Returns:
-      `[N, H', W', layer.channels]`.
+    `x` is an image `[N, H, W, C]`, or blocks of k frames of C channels,
+    `[N, H / stride, W / stride, k * stride^2 * C]`, oldest frame first.
     """
     channels, size, stride = self.layer
     frames = self.num_frames or 1
@@ -172,12 +168,6 @@ def _window_conv(x: jax.Array, kernel: jax.Array) -> jax.Array:
   return total.astype(x.dtype)
 
 
-def _window_conv_forward(
-  x: jax.Array, kernel: jax.Array
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-  return _window_conv(x, kernel), (x, kernel)
-
-
 def _window_conv_backward(
   residuals: tuple[jax.Array, jax.Array], grad: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -201,4 +191,7 @@ def _window_conv_backward(
   return x_grad.reshape(x.shape), kernel_grad.swapaxes(-1, -2)
 
 
-_window_conv.defvjp(_window_conv_forward, _window_conv_backward)
+_window_conv.defvjp(
+  lambda x, kernel: (_window_conv(x, kernel), (x, kernel)),
+  _window_conv_backward,
+)

@@ -1,17 +1,14 @@
 """Distributions of actions, as functions of a network's outputs.
 
-Parameters are float32 `[..., P]`, with P `num_params`; `is_logit`, bool `[P]`,
-says which are logits of discrete choices. Actions are `[..., *shape]`;
-log-probabilities and entropies, in nats, are float32 `[...]`. `max_entropy` is
-that of the uniform policy, or 0 unless actions are discrete. The last
-`num_deviations` parameters are logarithms of deviations. `kl(p, q)` is KL(p, q)
-of two policies, float32 `[...]`. rlax's distributions are deprecated, and
-distrax imports TensorFlow Probability.
+Parameters are float32 `[..., P]`, with P `num_params`. Actions are
+`[..., *shape]`; log-probabilities and entropies, in nats, are float32 `[...]`.
+`max_entropy` is that of the uniform policy, or 0 unless actions are discrete.
+The last `num_deviations` parameters are logarithms of deviations. `kl(p, q)` is
+KL(p, q) of two policies, float32 `[...]`. rlax's distributions are deprecated,
+and distrax imports TensorFlow Probability.
 """
 
 import dataclasses
-import functools
-from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
@@ -49,15 +46,10 @@ def is_scaled(action: types.ActionSpec) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Categorical:
-  """One discrete choice, or several; parameters are all choices' logits.
+  """One discrete choice, or several; parameters are all choices' logits."""
 
-  Attributes:
-    sizes: number of values of each choice, in C order.
-    shape: of an action; () for one choice.
-  """
-
-  sizes: tuple[int, ...]
-  shape: tuple[int, ...] = ()
+  sizes: tuple[int, ...]  # number of values of each choice, in C order
+  shape: tuple[int, ...] = ()  # of an action; () for one choice
   num_deviations = 0
 
   @property
@@ -65,15 +57,10 @@ class Categorical:
     return sum(self.sizes)
 
   @property
-  def is_logit(self) -> np.ndarray:
-    return np.ones(self.num_params, bool)
-
-  @property
   def max_entropy(self) -> float:
     return float(np.log(self.sizes).sum())
 
   def _logits(self, params: jax.Array) -> list[jax.Array]:
-    """Splits `params` into normalised logits of each choice."""
     parts = jnp.split(params, np.cumsum(self.sizes)[:-1].tolist(), axis=-1)
     return [jax.nn.log_softmax(part) for part in parts]
 
@@ -124,10 +111,6 @@ class _Scaled:
   @property
   def num_params(self) -> int:
     return 2 * len(self.action.minimum)
-
-  @property
-  def is_logit(self) -> np.ndarray:
-    return np.zeros(self.num_params, bool)
 
   def _scale(self, numbers: jax.Array) -> jax.Array:
     """Maps numbers `[..., P / 2]` to actions."""
@@ -245,15 +228,26 @@ class Hybrid:
   def num_deviations(self) -> int:
     return sum(part.num_deviations for part in self.parts)
 
-  @property
-  def is_logit(self) -> np.ndarray:
-    rows = [x.is_logit[: x.num_params - x.num_deviations] for x in self.parts]
-    return np.concatenate([*rows, np.zeros(self.num_deviations, bool)])
+  def legal_params(self, legal: jax.Array) -> jax.Array:
+    """Returns which parameters are legal, bool `[..., P]`.
+
+    `legal`, bool, says it of the logits of all discrete choices, in order. All
+    other parameters are legal.
+    """
+    leading, rows, start = legal.shape[:-1], [], 0
+    for part in self.parts:
+      size = part.num_params - part.num_deviations
+      if isinstance(part, Categorical):
+        rows.append(legal[..., start : start + size])
+        start += size
+      else:
+        rows.append(jnp.ones((*leading, size), bool))
+    rows.append(jnp.ones((*leading, self.num_deviations), bool))
+    return jnp.concatenate(rows, axis=-1)
 
   def _sections(
     self, params: jax.Array
   ) -> list[tuple['Distribution', jax.Array]]:
-    """Returns each part with its parameters."""
     sections = []
     start, start_deviation = 0, self.num_params - self.num_deviations
     for part in self.parts:
@@ -288,18 +282,17 @@ class Hybrid:
       for spec, numbers in self.action.split(action)
     ]
     pairs = zip(self._sections(params), actions, strict=True)
-    return _total(part.log_prob(x, y) for (part, x), y in pairs)
+    terms = [part.log_prob(x, y) for (part, x), y in pairs]
+    return sum(terms, jnp.zeros(()))
 
   def entropy(self, params: jax.Array) -> jax.Array:
-    return _total(part.entropy(x) for part, x in self._sections(params))
+    terms = [part.entropy(x) for part, x in self._sections(params)]
+    return sum(terms, jnp.zeros(()))
 
   def kl(self, p: jax.Array, q: jax.Array) -> jax.Array:
     pairs = zip(self._sections(p), self._sections(q), strict=True)
-    return _total(part.kl(x, y) for (part, x), (_, y) in pairs)
-
-
-def _total(terms: Iterable[jax.Array]) -> jax.Array:
-  return functools.reduce(jnp.add, terms)
+    terms = [part.kl(x, y) for (part, x), (_, y) in pairs]
+    return sum(terms, jnp.zeros(()))
 
 
 Distribution = Categorical | Gaussian | Hybrid

@@ -60,7 +60,7 @@ class BaselineHead(nn.Module):
     size = self.num_tasks if self.popart else 1
     outputs = nn.Dense(size, dtype=jnp.float32, kernel_init=init)(features)
     if self.popart:
-      value = popart.unnormalize(outputs, task)
+      value = popart.Values(name=popart.NAME)(outputs, task)
     else:
       value = jnp.squeeze(outputs, axis=-1)
     health.sow_value(self, value)
@@ -150,8 +150,10 @@ class ActorCritic(nn.Module):
     baseline_head = BaselineHead(self.popart, num_tasks, name='baseline')
     baseline = baseline_head(baseline_features, self.network.task(inputs))
     legal = self.network.legal(inputs)
-    if legal is not None:
-      legal = action_masks.among_params(legal, self.distribution.is_logit)
+    if legal is not None and isinstance(
+      self.distribution, distributions.Hybrid
+    ):
+      legal = self.distribution.legal_params(legal)
     policy = action_masks.apply(head(features), legal)
     return ActorCriticOutput(policy, baseline), core
 

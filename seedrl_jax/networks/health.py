@@ -55,13 +55,8 @@ def measure(
     (dead ReLUs; Lu et al. 2019, arXiv 1903.06733);
   * `health/value_std`: standard deviation of the values.
 
-  Omits a metric for which nothing was sown.
-
-  Args:
-    module: maps `inputs` and `core` to outputs and a core.
-    params: of `module`.
-    inputs: `[T, B, ...]`.
-    core: state of the B environments before the first step.
+  Omits a metric for which nothing was sown. `module` maps `inputs`,
+  `[T, B, ...]`, and the `core` before them to outputs and a core.
   """
   variables = {'params': params}
   _, sown = module.apply(variables, inputs, core, mutable=[COLLECTION])
@@ -75,7 +70,6 @@ def measure(
 
 
 def _sown_values(name: str, sown: Any) -> list[jax.Array]:
-  """Returns what was sown under a name, `[N, F]` or values."""
   leaves_with_paths, _ = jax.tree_util.tree_flatten_with_path(sown)
   return [
     x.reshape((-1, x.shape[-1]))

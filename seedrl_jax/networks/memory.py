@@ -17,15 +17,10 @@ def stack_frames(
 ) -> tuple[jax.Array, jax.Array]:
   """Stacks each frame `[T, B, ..., C]` on the k - 1 before it.
 
-  Args:
-    frames: of an unroll.
-    first: bool `[T, B]`, whether an episode starts at the step.
-    earlier: the state, `[B, ..., C * (k - 1)]`, oldest frame first; zeros
-      before any step.
-
-  Returns:
-    stacks `[T, B, ..., C * k]`, oldest frame first, and the next state. Frames
-    of earlier episodes are zero.
+  Episodes start at `first`, bool `[T, B]`. The state `earlier` is
+  `[B, ..., C * (k - 1)]`, oldest frame first; zeros before any step. Returns
+  stacks `[T, B, ..., C * k]`, oldest frame first, and the next state. Frames of
+  earlier episodes are zero.
   """
   chex.assert_equal_shape_prefix([frames, first], 2)
   chex.assert_type(earlier, frames.dtype)
@@ -114,8 +109,3 @@ class ResettingLSTM(nn.Module):
       step, state, (projected, first), unroll=inputs.shape[0] == 1
     )
     return outputs, final
-
-
-def initial_lstm_state(batch: int, size: int) -> LSTMState:
-  """Returns zeros `[batch, size]`."""
-  return LSTMState(jnp.zeros((batch, size)), jnp.zeros((batch, size)))

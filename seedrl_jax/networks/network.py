@@ -30,16 +30,12 @@ from seedrl_jax.networks import (
 
 
 class CoreState(NamedTuple):
-  """What a network keeps between steps; fields are `()` if unused.
+  """What a network keeps between steps; fields are `()` if unused."""
 
-  Attributes:
-    frames: of each stacked leaf `[B, ..., C * (k - 1)]` in the observation's
-      dtype; in blocks for a strided convolution (`block_conv.space_to_depth`).
-    lstm: `memory.LSTMState`, float32 `[B, H]` each.
-  """
-
+  # Of each stacked leaf `[B, ..., C * (k - 1)]` in the observation's dtype; in
+  # blocks for a strided convolution (`block_conv.space_to_depth`).
   frames: tuple[jax.Array, ...]
-  lstm: types.Nest
+  lstm: types.Nest  # `memory.LSTMState`, float32 `[B, H]` each
 
 
 class Network(nn.Module):
@@ -67,19 +63,15 @@ class Network(nn.Module):
 
   def initial_core(self, batch: int) -> CoreState:
     """Returns the core state of `batch` environments before any step."""
-    config = self.config
-    frames: tuple[jax.Array, ...] = ()
-    lstm: types.Nest = ()
-    if config.frame_stack > 1:
-      specs = [_frame_spec(leaf) for leaf in self.leaves if leaf.shape]
-      history = config.frame_stack - 1
-      frames = tuple(
-        jnp.zeros((batch, *x.shape[:-1], x.shape[-1] * history), x.dtype)
-        for x in specs
-      )
-    if config.lstm_size:
-      lstm = memory.initial_lstm_state(batch, config.lstm_size)
-    return CoreState(frames, lstm)
+    history, size = self.config.frame_stack - 1, self.config.lstm_size
+    leaves = [leaf for leaf in self.leaves if leaf.shape and history]
+    frames = tuple(
+      jnp.zeros((batch, *x.shape[:-1], x.shape[-1] * history), x.dtype)
+      for x in map(_frame_spec, leaves)
+    )
+    # No array twice, as inference donates the state.
+    lstm = memory.LSTMState(jnp.zeros((batch, size)), jnp.zeros((batch, size)))
+    return CoreState(frames, lstm if size else ())
 
   @nn.compact
   def __call__(
@@ -87,9 +79,13 @@ class Network(nn.Module):
   ) -> tuple[jax.Array, CoreState]:
     """Maps `[T, B, ...]` and a core to `[T, B, F]` and the next core."""
     chex.assert_rank(inputs.first, 2)
-    arrays = self._frames(inputs.observation)
-    stacks, frames = self._stack(arrays, inputs.first, core.frames)
-    features = self._torsos(stacks, self.task(inputs), *inputs.first.shape)
+    arrays, frames, earlier = [], [], iter(core.frames)
+    for x in self._frames(inputs.observation):
+      if core.frames and x.ndim > 2:
+        x, state = memory.stack_frames(x, inputs.first, next(earlier))
+        frames.append(state)
+      arrays.append(x)
+    features = self._torsos(arrays, self.task(inputs), *inputs.first.shape)
     if observations.takes_task(self.config) and self.num_tasks:
       code = jax.nn.one_hot(self.task(inputs), self.num_tasks)
       features = jnp.concatenate([features, code.astype(features.dtype)], -1)
@@ -100,7 +96,7 @@ class Network(nn.Module):
       dtype = jnp.dtype(self.config.compute_dtype)
       cell = memory.ResettingLSTM(self.config.lstm_size, dtype, name='core')
       features, lstm = cell(features, inputs.first, lstm)
-    return features, CoreState(frames, lstm)
+    return features, CoreState(tuple(frames), lstm)
 
   def pixel_moments(self, observation: types.Nest) -> pixels.NamedMoments:
     """Returns the moments of all normalised pixels of `[T, B, ...]`."""
@@ -113,9 +109,8 @@ class Network(nn.Module):
     }
 
   def _frames(self, observation: types.Nest) -> list[jax.Array]:
-    """Lays out the arrays `[T, B, ...]` of an observation for stacking."""
     if self.num_tasks:
-      observation = observations.without_task(observation)
+      observation = {k: x for k, x in observation.items() if k != types.TASK}
     if key := self.action_mask:
       observation, mask = action_masks.split(observation, key, 2)
       if observations.takes_mask(self.config):
@@ -124,24 +119,6 @@ class Network(nn.Module):
     return [
       _to_frame(x, leaf) for x, leaf in zip(arrays, self.leaves, strict=True)
     ]
-
-  def _stack(
-    self,
-    leaves: list[jax.Array],
-    first: jax.Array,
-    frames: tuple[jax.Array, ...],
-  ) -> tuple[list[jax.Array], tuple[jax.Array, ...]]:
-    """Stacks all leaves but scalars."""
-    if not frames:
-      return leaves, frames
-    earlier = iter(frames)
-    stacks, new_frames = [], []
-    for x in leaves:
-      if x.ndim > first.ndim:
-        x, state = memory.stack_frames(x, first, next(earlier))
-        new_frames.append(state)
-      stacks.append(x)
-    return stacks, tuple(new_frames)
 
   def _torsos(
     self,
@@ -167,10 +144,9 @@ class Network(nn.Module):
         statistics = pixels.Statistics(
           shape, stack, self.num_tasks, name=pixels.name(i)
         )(None if task is None else task.reshape(-1))
-      chunk = config.tpu_chunk if len(leaf.shape) == 3 else 0
-      if leaf.is_normalized and self.num_tasks:
-        # Each image has statistics of its own.
-        chunk = 0
+      # With several tasks, each image has statistics of its own.
+      is_whole = leaf.is_normalized and self.num_tasks
+      chunk = 0 if is_whole or len(leaf.shape) != 3 else config.tpu_chunk
       prepare = functools.partial(
         coding.to_features,
         dtype=dtype,
@@ -222,7 +198,6 @@ def _to_frame(x: jax.Array, leaf: observations.Leaf) -> jax.Array:
 
 
 def _frame_spec(leaf: observations.Leaf) -> jax.ShapeDtypeStruct:
-  """Returns the spec of `_to_frame`'s output for one environment."""
   dtype = jax.dtypes.canonicalize_dtype(leaf.spec.dtype)
   raw = jax.ShapeDtypeStruct(leaf.spec.shape, dtype)
   return jax.eval_shape(lambda x: _to_frame(x, leaf), raw)
@@ -262,8 +237,7 @@ def _in_chunks(
 def make_network(config: types.Config, env_spec: types.EnvSpec) -> Network:
   """Makes the network of `config`, a `config.network`.
 
-  Raises:
-    ValueError: if the torso does not fit the observation; names the flag.
+  Raises ValueError if the torso does not fit the observation; names the flag.
   """
   leaves = observations.make_leaves(config, env_spec)
   # Frozen: a compiled network must not follow later edits of the config.

@@ -28,29 +28,19 @@ _MOST_ROWS = 1 << 20
 
 
 class Leaf(NamedTuple):
-  """What the network makes of an observation's array.
+  """What the network makes of an observation's array."""
 
-  Attributes:
-    name: the array's key, with dots between nested keys; '' if there is none.
-    axes: the environment's axes in the device's order; those from the third on
-      become one axis of channels if the leaf is an image.
-    shape: on the device; `[H, W, C]` of an image.
-    torso: see `torsos.resolve_torso`.
-    layer: the convolution that takes blocks of pixels, or None.
-    has_levels: whether bytes gain a one-hot code of `GRID_LEVELS`.
-    is_brightness: whether choices are quantities: a picture of many values.
-    is_normalized: whether `pixels.Statistics` normalises the pixels.
-  """
-
-  name: str
+  name: str  # the key, with dots between nested keys; '' if there is none
   spec: types.ArraySpec
+  # The environment's axes in the device's order; those from the third on become
+  # one axis of channels if the leaf is an image.
   axes: tuple[int, ...]
-  shape: tuple[int, ...]
-  torso: str
-  layer: block_conv.ConvLayer | None
-  has_levels: bool
-  is_brightness: bool = False
-  is_normalized: bool = False
+  shape: tuple[int, ...]  # on the device; `[H, W, C]` of an image
+  torso: str  # see `torsos.resolve_torso`
+  layer: block_conv.ConvLayer | None  # which takes blocks of pixels
+  has_levels: bool  # whether bytes gain a one-hot code of `GRID_LEVELS`
+  is_brightness: bool = False  # choices are quantities: many, in a picture
+  is_normalized: bool = False  # whether `pixels.Statistics` normalises pixels
 
   @property
   def is_coded(self) -> bool:
@@ -123,12 +113,14 @@ class Leaf(NamedTuple):
 
 def to_image(x: np.ndarray, layout: str) -> np.ndarray:
   """Returns an array of rank 2 or more as `[H, W, C]`."""
-  axes = _pixels_first(x.shape, layout)
-  return x.transpose(axes).reshape(_image_shape(x.shape, axes))
+  axes, shape = _as_image(x.shape, layout)
+  return x.transpose(axes).reshape(shape)
 
 
-def _pixels_first(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-  """Returns the axes of an array, with height and width first.
+def _as_image(
+  shape: tuple[int, ...], layout: str
+) -> tuple[tuple[int, ...], tuple[int, int, int]]:
+  """Returns an array's axes with height and width first, and `(H, W, C)`.
 
   Layout 'auto' takes the adjacent pair whose smaller side is largest. Of
   several it takes a square, then the first. So (3, 84, 84) and (84, 84, 100)
@@ -139,15 +131,10 @@ def _pixels_first(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
   if layout == 'auto':
     pairs = [(min(p), p[0] == p[1]) for p in itertools.pairwise(shape)]
     first = pairs.index(max(pairs))
-  pixels = (first, first + 1)
-  return (*pixels, *(i for i in range(rank) if i not in pixels))
-
-
-def _image_shape(
-  shape: tuple[int, ...], axes: tuple[int, ...]
-) -> tuple[int, int, int]:
-  height, width, *channels = (shape[axis] for axis in axes)
-  return height, width, math.prod(channels)
+  others = [i for i in range(rank) if i not in (first, first + 1)]
+  height, width, *_ = shape[first:]
+  channels = math.prod(shape[i] for i in others)
+  return (first, first + 1, *others), (height, width, channels)
 
 
 def make_leaf(
@@ -159,23 +146,15 @@ def make_leaf(
   a stack of images, if it is convolved: by a convolution that `torso` names, or
   by 'auto' if both sides are at least `SMALLEST_PICTURE`.
 
-  Raises:
-    ValueError: if the torso does not fit; names the flag.
+  Raises ValueError if the torso does not fit; names the flag.
   """
   shape, torso, rank = spec.shape, config.torso, len(spec.shape)
   axes = tuple(range(rank))
-  if torsos.is_convolution(torso) and rank > 4:
-    raise ValueError(
-      f'--config.network.torso={torso} convolves arrays of 2 to 4 axes, and '
-      f'{name or "the observation"} of {env_id} is {list(shape)}; take auto or '
-      'mlp.'
-    )
   if rank in (2, 3, 4):
-    pixels_first = _pixels_first(shape, config.image_layout)
-    image = _image_shape(shape, pixels_first)
+    image_axes, image = _as_image(shape, config.image_layout)
     is_large = torso == 'auto' and torsos.is_picture(image)
     if rank == 3 or torsos.is_convolution(torso) or is_large:
-      shape, axes = image, pixels_first
+      shape, axes = image, image_axes
   resolved = torsos.resolve_torso(torso, shape)
   leaf = Leaf(name, spec, axes, shape, resolved, None, False)
   is_picture = torsos.is_picture(shape)
@@ -211,11 +190,6 @@ def takes_task(config: types.Config) -> bool:
   return config.get('use_task', False)
 
 
-def without_task(observation: types.Nest) -> types.Nest:
-  """Returns an observation, or its specs, of a run of several tasks."""
-  return {k: x for k, x in observation.items() if k != types.TASK}
-
-
 def read_leaves(
   config: types.Config, env_spec: types.EnvSpec
 ) -> tuple[Leaf, ...]:
@@ -225,14 +199,15 @@ def read_leaves(
 
   Raises what `make_leaf` does.
   """
-  observation = env_spec.observation
+  observation, key = env_spec.observation, env_spec.stream.action_mask
+  hidden = [key] if key else []
   if env_spec.stream.tasks:
-    observation = without_task(observation)
-  if key := env_spec.stream.action_mask:
-    observation = {k: x for k, x in observation.items() if k != key}
-    if takes_mask(config):
-      shape = (sum(env_spec.action.sizes),)
-      observation[key] = types.ArraySpec(shape, np.dtype(bool))
+    hidden.append(types.TASK)
+  if hidden:
+    observation = {k: x for k, x in observation.items() if k not in hidden}
+  if key and takes_mask(config):
+    shape = (sum(env_spec.action.sizes),)
+    observation[key] = types.ArraySpec(shape, np.dtype(bool))
   return tuple(
     make_leaf(config, spec, env_spec.env_id, name)
     for name, spec in nest.flatten_with_paths(observation)
@@ -244,8 +219,7 @@ def make_leaves(
 ) -> tuple[Leaf, ...]:
   """Returns `read_leaves` for a network, which must be able to take them.
 
-  Raises:
-    ValueError: if the torso fits none, or not one of them; names the flag.
+  Raises ValueError if the torso fits none, or not one of them; names the flag.
   """
   leaves = read_leaves(config, env_spec)
   if not leaves:
@@ -257,8 +231,8 @@ def make_leaves(
     leaf.torso == 'mlp' for leaf in leaves
   ):
     raise ValueError(
-      f'--config.network.torso={config.torso} convolves images, and '
-      f'{env_spec.env_id} observes none; take auto or mlp.'
+      f'--config.network.torso={config.torso} convolves arrays of 2 to 4 axes, '
+      f'and {env_spec.env_id} observes none; take auto or mlp.'
     )
   for leaf in leaves:
     if leaf.is_coded and (rows := sum(leaf.value_counts())) > _MOST_ROWS:
@@ -294,18 +268,13 @@ def check_release(
   if not directory.env_spec_json.exists():
     return
   saved_spec = directory.read_env_spec()
-  before, now = (x.stream.action_mask for x in (saved_spec, env_spec))
-  if before != now:
-    raise workdir.WorkdirError(
-      f'--workdir={directory.path}: its action mask is {before!r}, and this '
-      f'run has {now!r}; give --config.env.action_mask={before}.'
-    )
-  old_tasks, tasks = (x.stream.tasks for x in (saved_spec, env_spec))
-  if old_tasks != tasks:
-    raise workdir.WorkdirError(
-      f'--workdir={directory.path}: its tasks are {old_tasks}, and this run '
-      f'has {tasks}; give the same --config.env.tasks.'
-    )
+  for key in ('action_mask', 'tasks'):
+    before, now = (getattr(x.stream, key) for x in (saved_spec, env_spec))
+    if before != now:
+      raise workdir.WorkdirError(
+        f'--workdir={directory.path}: its run has {key}={before!r}, and this '
+        f'one {now!r}; give the same --config.env.{key}.'
+      )
   saved = nest.flatten(saved_spec.observation)
   if all(spec.categories is not None for spec in saved):
     return
@@ -324,17 +293,16 @@ def check_release(
 
 
 def _differs_from_earlier(leaf: Leaf, config: types.Config) -> bool:
-  """Returns whether earlier releases took an array otherwise."""
   shape = leaf.spec.shape
   if len(shape) != 3:
     return leaf.is_coded or len(leaf.shape) == 3
-  channels_first = config.image_layout == 'channels_first' or (
-    config.image_layout == 'auto' and shape[0] < shape[-1]
-  )
+  layout = config.image_layout
+  if layout == 'auto' and shape[0] < shape[-1]:
+    layout = 'channels_first'
   had_levels = leaf.spec.dtype == np.uint8 and not torsos.is_picture(leaf.shape)
   return (
     leaf.is_coded
     or (leaf.becomes_bytes and leaf.spec.dtype != np.uint8)
-    or leaf.axes[0] != int(channels_first)
+    or leaf.axes[0] != int(layout == 'channels_first')
     or leaf.has_levels != had_levels
   )

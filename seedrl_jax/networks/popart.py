@@ -28,16 +28,11 @@ _LINEAR = 'Dense_0'
 
 
 class Moments(NamedTuple):
-  """Mean and variance of the returns of each transition's task.
+  """Mean and variance of the returns of each transition's task."""
 
-  Attributes:
-    mean, variance: float32, scalars in a run of one task, else `[...]`.
-    code: float32 `[..., K]`, the task, one-hot.
-  """
-
-  mean: jax.Array
-  variance: jax.Array
-  code: jax.Array
+  mean: jax.Array  # float32 scalar in a run of one task, else `[...]`
+  variance: jax.Array  # as `mean`
+  code: jax.Array  # float32 `[..., K]`, the task, one-hot
 
   @property
   def deviation(self) -> jax.Array:
@@ -56,35 +51,28 @@ class BatchMoments(NamedTuple):
   square: jax.Array  # w (x - m)^2
 
 
-class Statistics(nn.Module):
-  """The statistics of a head, which begin with mean 0 and variance 1."""
-
-  num_tasks: int  # K
+class Values(nn.Module):
+  """Values of a head's outputs, whose statistics begin with 0 and 1."""
 
   @nn.compact
-  def __call__(self) -> tuple[jax.Array, jax.Array]:
-    """Returns mean and deviation, `[K]`; counts the updates, too."""
-    shape, zeros = (self.num_tasks,), nn.initializers.zeros
+  def __call__(self, outputs: jax.Array, task: jax.Array | None) -> jax.Array:
+    """Returns values `[...]` of outputs `[..., K]`; counts the updates, too.
+
+    `task` is int32 `[...]`; None in a run of one.
+    """
+    shape, zeros = outputs.shape[-1:], nn.initializers.zeros
     self.param('count', zeros, shape)
     mean = self.param('mean', zeros, shape)
     variance = self.param('variance', nn.initializers.ones, shape)
-    return jax.lax.stop_gradient((mean, _deviation(variance)))
+    mean, deviation = jax.lax.stop_gradient((mean, _deviation(variance)))
+    values = deviation * outputs + mean
+    if task is None:
+      return values[..., 0]
+    return jnp.take_along_axis(values, task[..., None], axis=-1)[..., 0]
 
 
 def _deviation(variance: jax.Array) -> jax.Array:
   return jnp.clip(jnp.sqrt(variance), _LEAST, _MOST)
-
-
-def unnormalize(outputs: jax.Array, task: jax.Array | None) -> jax.Array:
-  """Returns values `[...]` of a head's outputs `[..., K]`, in its module.
-
-  `task` is int32 `[...]`; None in a run of one.
-  """
-  mean, deviation = Statistics(outputs.shape[-1], name=NAME)()
-  values = deviation * outputs + mean
-  if task is None:
-    return values[..., 0]
-  return jnp.take_along_axis(values, task[..., None], axis=-1)[..., 0]
 
 
 def moments(params: types.Nest, task: jax.Array | None = None) -> Moments:
@@ -112,11 +100,9 @@ def batch_moments(
     x = (weight * x)[..., None] * old.code
     return jnp.mean(x, axis=range(x.ndim - 1))
 
-  return jax.lax.stop_gradient(
-    BatchMoments(
-      mean(jnp.ones_like(errors)), mean(errors), mean(jnp.square(errors))
-    )
-  )
+  ones, squares = jnp.ones_like(errors), jnp.square(errors)
+  batch = BatchMoments(mean(ones), mean(errors), mean(squares))
+  return jax.lax.stop_gradient(batch)
 
 
 def absorb(params: types.Nest, batch: BatchMoments) -> types.Nest:
@@ -136,13 +122,9 @@ def absorb(params: types.Nest, batch: BatchMoments) -> types.Nest:
   variance = (1.0 - rate) * old['variance'] + rate * batch.square / weight
   # Rounding may make it negative.
   variance = jnp.maximum(variance - jnp.square(change), 0.0)
-  ratio = _deviation(old['variance']) / _deviation(variance)
-  shift = change / _deviation(variance)
-  is_later = count > 1.0
-  ratio, shift = (
-    jnp.where(is_later, ratio, 1.0),
-    jnp.where(is_later, shift, 0.0),
-  )
+  is_later, deviation = count > 1.0, _deviation(variance)
+  ratio = jnp.where(is_later, _deviation(old['variance']) / deviation, 1.0)
+  shift = jnp.where(is_later, change / deviation, 0.0)
   linear = {
     'kernel': ratio * linear['kernel'],
     'bias': ratio * linear['bias'] - shift,

@@ -21,7 +21,6 @@ from seedrl_jax.networks.block_conv import (
   add_bias,
   conv,
 )
-from seedrl_jax.networks.keys import TORSOS
 from seedrl_jax.runtime import settings
 
 
@@ -44,7 +43,6 @@ CONV_TORSOS = {
   # For images of a few cells a side, such as MiniGrid's 7x7.
   'grid': ConvTorso((ConvLayer(16, 3, 1), ConvLayer(32, 3, 1)), 64),
 }
-_RESNET_DENSE_SIZE = 256
 
 # Images of both sides at least this large suit strided convolutions.
 SMALLEST_PICTURE = 32
@@ -203,16 +201,10 @@ def resolve_torso(name: str, shape: tuple[int, ...]) -> str:
   images (`observations.make_leaf`); other leaves get 'mlp'. `module:function`
   gets every leaf.
 
-  Raises:
-    ValueError: if there is no such torso, or the image is too small for it.
+  Raises ValueError if the image is too small for the torso.
   """
   if ':' in name:
     return name
-  if name not in TORSOS:
-    raise ValueError(
-      f'--config.network.torso={name}: choose one of {TORSOS}, or name a '
-      'module:function.'
-    )
   if len(shape) != 3 or name == 'mlp':
     return 'mlp'
   if name != 'auto':
@@ -242,16 +234,10 @@ def make_torso(
   num_frames: int | None = None,
   name: str | None = None,
 ) -> nn.Module:
-  """Makes the torso of one observation leaf.
+  """Makes the torso of a leaf of `shape`, channels last, by `config.network`.
 
-  Args:
-    config: `config.network`.
-    shape: of the leaf, without batch dimensions, channels last.
-    num_frames: k if the input is blocks of k frames; None if it has `shape`.
-    name: of the module.
-
-  Raises:
-    ValueError: see `resolve_torso`.
+  `num_frames` is k if the input is blocks of k frames; None if it has `shape`.
+  Raises ValueError; see `resolve_torso`.
   """
   dtype = jnp.dtype(config.compute_dtype)
   torso = resolve_torso(config.torso, shape)
@@ -259,8 +245,7 @@ def make_torso(
     return _Outside(config, name=name)
   activation = Activation(config.activation, config.layer_norm)
   if torso == 'mlp':
-    sizes = tuple(config.hidden_sizes)
-    return MLP(sizes, activation, dtype, name=name)
+    return MLP(tuple(config.hidden_sizes), activation, dtype, name=name)
   if torso == 'resnet':
     if activation != Activation():
       raise ValueError(
@@ -269,15 +254,13 @@ def make_torso(
         '--config.network.layer_norm=False.'
       )
     channels = tuple(c * config.width for c in config.resnet_channels)
-    size = config.dense_size or _RESNET_DENSE_SIZE
-    return DeepResNet(channels, size, dtype, name=name)
-  layers, size = CONV_TORSOS[torso]
-  size = config.dense_size or size
+    return DeepResNet(channels, config.dense_size or 256, dtype, name=name)
+  layers, dense_size = CONV_TORSOS[torso]
+  size = config.dense_size or dense_size
   return Convolutional(layers, size, num_frames, activation, dtype, name=name)
 
 
 def _smallest_side(name: str) -> int:
-  """Returns the smallest height and width that leave one output cell."""
   side = 1
   if name in CONV_TORSOS:
     for layer in reversed(CONV_TORSOS[name].layers):

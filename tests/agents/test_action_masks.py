@@ -305,7 +305,7 @@ def test_masks_leave_continuous_parts_alone():
   parts = [types.discrete(2), _BOX, types.discrete(3)]
   distribution = distributions.make(types.hybrid(parts))
   legal = jnp.array([[True, False, True, False, True]])
-  among = action_masks.among_params(legal, distribution.is_logit)
+  among = distribution.legal_params(legal)
   # Two logits, a mean, three logits and a deviation.
   np.testing.assert_array_equal(among, [[1, 0, 1, 1, 0, 1, 1]])
 

@@ -91,7 +91,7 @@ def test_first_forgets_everything_before_it():
   first = np.zeros_like(first)
   first[3, 1] = True
   outputs, final = apply(variables, x, first, state)
-  zeros = memory.initial_lstm_state(_BATCH, _SIZE)
+  zeros = memory.LSTMState(*[jnp.zeros((_BATCH, _SIZE))] * 2)
   fresh, fresh_final = apply(variables, x[3:], np.zeros_like(first[3:]), zeros)
   np.testing.assert_allclose(outputs[3:, 1], fresh[:, 1], atol=1e-6)
   np.testing.assert_allclose(final.cell[1], fresh_final.cell[1], atol=1e-6)

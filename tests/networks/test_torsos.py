@@ -91,11 +91,6 @@ def test_convolution_that_does_not_fit_is_refused():
   assert torsos.resolve_torso('nature', (36, 36, 4)) == 'nature'
 
 
-def test_unknown_torso_is_refused():
-  with pytest.raises(ValueError, match="'resnet'"):
-    torsos.resolve_torso('resnest', (84, 84, 4))
-
-
 def test_bfloat16_keeps_float32_parameters():
   config = base.get_config().network
   config.compute_dtype, config.dense_size = 'bfloat16', 8

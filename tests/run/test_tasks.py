@@ -74,7 +74,7 @@ def test_actors_bring_a_task_and_evaluation_has_all(tmp_path):
   config.total_env_frames += 1000
   assert runs.Run(config, tmp_path).train()['status'] == 'finished'
   config.env.tasks = _GRIDS[:2]
-  with pytest.raises(workdir.WorkdirError, match=r'its tasks are .*env.tasks'):
+  with pytest.raises(workdir.WorkdirError, match=r'run has tasks=.*env.tasks'):
     runs.Run(config, tmp_path).train()
 
 
