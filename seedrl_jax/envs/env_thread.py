@@ -19,15 +19,14 @@ _SLICE_SECONDS = 0.1
 
 
 def wait_while_busy(
-  wait: Callable[[float], bool], running: Callable[[], object]
-) -> bool:
+  wait: Callable[[float], bool], running: Callable[[], list[int]], name: str
+) -> None:
   """Waits for an end, as long as environments return from their calls.
 
-  Args:
-    wait: waits for at most this many seconds; returns whether the end has come.
-    running: returns the environments that are called now.
+  `wait` waits for at most this many seconds, and returns whether the end has
+  come; `running` returns the ids of the environments that are called now.
 
-  Returns False if they stay the same for `END_SECONDS`.
+  Raises EnvironmentFailed if they stay the same for `END_SECONDS`.
   """
   last, start = running(), time.monotonic()
   while not wait(_SLICE_SECONDS):
@@ -35,8 +34,11 @@ def wait_while_busy(
     if current != last:
       last, start = current, now
     elif now - start >= END_SECONDS:
-      return False
-  return True
+      raise base.EnvironmentFailed(
+        f'Environment {", ".join(map(str, last)) or "?"} of {name} did not '
+        f'return within {END_SECONDS:g} s after the stop: give waits in the '
+        'environment a limit.'
+      )
 
 
 class EnvThread:
@@ -44,16 +46,12 @@ class EnvThread:
 
   Environments that use SQLite, asyncio or OpenGL work only in the thread that
   made them.
-
-  Attributes:
-    closing: what the thread does at its end.
   """
 
   def __init__(self, name: str):
-    self.closing = contextlib.ExitStack()
+    self.closing = contextlib.ExitStack()  # what the thread does at its end
     # None ends the thread.
-    self._calls: queue.SimpleQueue[Callable[[], None] | None]
-    self._calls = queue.SimpleQueue()
+    self._calls = queue.SimpleQueue[Callable[[], None] | None]()
     self._is_interrupted = False
     self._failure: BaseException | None = None
     self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -62,8 +60,7 @@ class EnvThread:
   def submit(self, call: Callable[[], None]) -> None:
     """Lets the thread make a call, which must not raise; does not wait.
 
-    Raises:
-      StreamClosed: after `interrupt`.
+    Raises StreamClosed after `interrupt`.
     """
     self._calls.put(call)
     # After `put`: a call behind the None of `interrupt` is lost.
@@ -72,8 +69,7 @@ class EnvThread:
   def call(self, function: Callable[[], _T]) -> _T:
     """Returns what a function returns in the thread, or raises what it does.
 
-    Raises:
-      StreamClosed: after `interrupt`.
+    Raises StreamClosed after `interrupt`.
     """
     future = futures.Future[_T]()
 

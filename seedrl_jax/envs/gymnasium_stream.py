@@ -5,7 +5,6 @@ import functools
 import logging
 import os
 import queue
-from collections.abc import Callable
 
 import numpy as np
 
@@ -59,20 +58,26 @@ class GymnasiumStream(base.LocalStream):
     num_processes = 0 if rendered else config.processes
     per_group = -(-num_processes // -(-num_envs // batch_size))
 
-    def make_envs(env_id: np.ndarray) -> Envs:
-      if not num_processes:
-        return processes.SyncEnvs(make_env, spec, seed, env_id)
-      return processes.ProcessEnvs(make_env, spec, seed, env_id, per_group)
+    def make_groups() -> None:
+      env_id = np.arange(num_envs, dtype=np.int32)
+      for ids in np.split(env_id, range(batch_size, num_envs, batch_size)):
+        group: Envs
+        if num_processes:
+          group = processes.ProcessEnvs(make_env, spec, seed, ids, per_group)
+        else:
+          group = processes.SyncEnvs(make_env, spec, seed, ids)
+          fps = group.envs[0].metadata.get('render_fps', self.steps_per_second)
+          self.steps_per_second = float(fps)
+        self._thread.closing.callback(group.close)
+        self._groups.append(group)
 
     self._action = np.zeros((num_envs, *spec.action.shape), action_dtype)
     self._groups: list[Envs] = []
     # Steps that wait for `recv`, why there are no more, or None if closed.
-    self._outputs: queue.SimpleQueue[types.EnvOutput | BaseException | None] = (
-      queue.SimpleQueue()
-    )
+    self._outputs = queue.SimpleQueue[types.EnvOutput | BaseException | None]()
     self._thread = env_thread.EnvThread(f'envs-{spec.name}')
     try:
-      self._thread.call(lambda: self._make_groups(make_envs))
+      self._thread.call(make_groups)
     except BaseException:
       self._thread.interrupt()
       raise
@@ -80,18 +85,6 @@ class GymnasiumStream(base.LocalStream):
     self._missing = [len(group.env_id) for group in self._groups]
     for group in self._groups:
       self._start(group)
-
-  def _make_groups(self, make_envs: Callable[[np.ndarray], Envs]) -> None:
-    """Makes the environments, in the thread."""
-    env_id = np.arange(self.num_envs, dtype=np.int32)
-    starts = range(self.batch_size, self.num_envs, self.batch_size)
-    for ids in np.split(env_id, starts):
-      envs = make_envs(ids)
-      self._thread.closing.callback(envs.close)
-      self._groups.append(envs)
-    if isinstance(envs, processes.SyncEnvs):
-      fps = envs.envs[0].metadata.get('render_fps', self.steps_per_second)
-      self.steps_per_second = float(fps)
 
   @property
   def min_batch_size(self) -> int:
@@ -153,29 +146,28 @@ class GymnasiumStream(base.LocalStream):
     if self._is_released:
       return
     self._is_released = True
-    if env_thread.wait_while_busy(self._thread.join, self._running):
-      return
-    ids = self._running()
-    groups = [x for x in self._groups if isinstance(x, processes.ProcessEnvs)]
-    for group in groups:
-      group.kill()
-    if groups:
-      # The thread waited for them, and may say the same.
-      with contextlib.suppress(base.EnvironmentFailed):
-        self._thread.join(processes.END_SECONDS)
-    raise processes.hang_error(self.spec.name, ids)
+    try:
+      env_thread.wait_while_busy(
+        self._thread.join, self._running, self.spec.name
+      )
+    except base.EnvironmentFailed:
+      groups = [x for x in self._groups if isinstance(x, processes.ProcessEnvs)]
+      for group in groups:
+        group.kill()
+      if groups:
+        # The thread waited for them, and may say the same.
+        with contextlib.suppress(base.EnvironmentFailed):
+          self._thread.join(processes.END_SECONDS)
+      raise
 
   def _running(self) -> list[int]:
-    """Returns the ids of the environments that are called now."""
     return [i for group in self._groups for i in group.running()]
 
   def _start(self, group: Envs) -> None:
-    """Begins a group's step, which the thread will complete."""
     group.start(self._action[group.env_id])
     self._thread.submit(functools.partial(self._finish, group))
 
   def _finish(self, group: Envs) -> None:
-    """Queues a group's step, or what it raised."""
     try:
       self._outputs.put(group.finish())
     except BaseException as e:
@@ -198,12 +190,9 @@ class GymnasiumStream(base.LocalStream):
       raise registry.cannot_draw(self.spec.name, e) from e
 
   def _check_bounds(self, leaves: list[np.ndarray], env_id: np.ndarray) -> None:
-    """Warns once if an observation leaves its Box.
+    """Warns once of an observation outside its Box; a Discrete one is an error.
 
     Compares one environment per batch, round-robin: large arrays take time.
-
-    Raises:
-      EnvironmentFailed: if a Discrete observation is out of range.
     """
     turn = self._num_batches // len(self._groups) % len(env_id)
     self._num_batches += 1

@@ -20,7 +20,7 @@ import gymnasium
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, env_thread, registry, step_checks
+from seedrl_jax.envs import base, env_thread, step_checks
 from seedrl_jax.runtime import nest
 
 # Forks from a process without threads and JAX.
@@ -36,29 +36,32 @@ _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
 class _State(ctypes.Structure):
-  """State of environments, which processes can share.
+  """State of environments, which processes can share."""
 
-  Attributes:
-    running: id of the environment that is called, or `_NONE`.
-    is_stopped: whether to make no more steps.
-  """
-
-  running: int
-  is_stopped: bool
+  running: int  # id of the environment that is called, or `_NONE`
+  is_stopped: bool  # whether to make no more steps
   _fields_ = (('running', ctypes.c_int), ('is_stopped', ctypes.c_bool))
 
 
-def hang_error(name: str, ids: list[int]) -> base.EnvironmentFailed:
-  """Returns the error for environments that do not return after a stop."""
-  plural = 's' if len(ids) > 1 else ''
-  return base.EnvironmentFailed(
-    f'Environment{plural} {", ".join(map(str, ids)) or "?"} of {name} did not '
-    f'return within {env_thread.END_SECONDS:g} s after the stop: give waits in '
-    'the environment a limit.'
-  )
+class _Envs:
+  """Environments that step together; one of each state may be called."""
+
+  def __init__(self, env_id: np.ndarray, spec: types.StreamSpec):
+    self.env_id = env_id
+    self._spec = spec
+    self._states: list[_State] = []
+
+  def running(self) -> list[int]:
+    """Returns the ids of the environments that are called now."""
+    return [i for s in self._states if (i := s.running) != _NONE]
+
+  def stop(self) -> None:
+    """Lets `finish` raise StreamClosed before it calls another environment."""
+    for state in self._states:
+      state.is_stopped = True
 
 
-class SyncEnvs:
+class SyncEnvs(_Envs):
   """Environments that step one after another in this process."""
 
   def __init__(
@@ -70,15 +73,14 @@ class SyncEnvs:
     state: _State | None = None,
   ):
     """Makes the environments `env_id`, int32 `[n]`; i has seed `seed + i`."""
-    self.env_id = env_id
-    self._spec = spec
+    super().__init__(env_id, spec)
     self._ids: list[int] = env_id.tolist()
     self._state = state or _State(_NONE)
+    self._states.append(self._state)
     self.envs: list[gymnasium.Env] = []
-    with registry.quiet_spaces():
-      for i in self._ids:
-        self._state.running = i
-        self.envs.append(make_env())
+    for i in self._ids:
+      self._state.running = i
+      self.envs.append(make_env())
     self._state.running = _NONE
     self._action = np.zeros(0)
     # For the first episodes; later ones continue with the same generators.
@@ -131,14 +133,6 @@ class SyncEnvs:
       observation, reward, discount, step_type, self.env_id.copy()
     )
 
-  def running(self) -> list[int]:
-    """Returns the id of the environment that is called now, if any."""
-    return [i for i in [self._state.running] if i != _NONE]
-
-  def stop(self) -> None:
-    """Lets `finish` raise StreamClosed before it calls another environment."""
-    self._state.is_stopped = True
-
   def close(self) -> None:
     """Closes all environments, even if one raises."""
     with contextlib.ExitStack() as closing:
@@ -150,7 +144,10 @@ class SyncEnvs:
 
 
 def _serve(
-  pipe: connection.Connection, pickled: bytes, *arguments: Any
+  pipe: connection.Connection,
+  pickled: bytes,
+  spec: types.StreamSpec,
+  *arguments: Any,
 ) -> None:
   """Steps `SyncEnvs` of these arguments in a process, until the pipe ends."""
   for number in _SIGNALS:
@@ -164,16 +161,20 @@ def _serve(
   with contextlib.suppress(EOFError, OSError):
     while True:
       action = pipe.recv()
-      answer: types.EnvOutput | Exception | str
+      answer: types.EnvOutput | Exception
       try:
-        envs = envs or SyncEnvs(cloudpickle.loads(pickled), *arguments)
+        envs = envs or SyncEnvs(cloudpickle.loads(pickled), spec, *arguments)
         envs.start(action)
         answer = envs.finish()
       except (base.EnvironmentFailed, base.StreamClosed) as e:
         answer = e
       except Exception:
         # As text: an exception may not survive pickling.
-        answer = traceback.format_exc()
+        text = traceback.format_exc()
+        answer = base.EnvironmentFailed(
+          f'{text}An environment of {spec.name} failed in its process: '
+          f'{text.splitlines()[-1]}.'
+        )
       pipe.send(answer)
   if envs is not None:
     envs.close()
@@ -199,7 +200,7 @@ def _without_script() -> Iterator[None]:
       sys.modules['__main__'] = script
 
 
-class ProcessEnvs:
+class ProcessEnvs(_Envs):
   """Environments that step together, divided among processes."""
 
   def __init__(
@@ -216,8 +217,7 @@ class ProcessEnvs:
       ValueError: if `make_env` cannot be pickled.
       OSError: if a process cannot be started.
     """
-    self.env_id = env_id
-    self._name = spec.name
+    super().__init__(env_id, spec)
     try:
       pickled = cloudpickle.dumps(make_env)
     # Whatever the objects that it refers to raise.
@@ -228,7 +228,6 @@ class ProcessEnvs:
       ) from e
     self._pipes: list[connection.Connection] = []
     self._processes: list[Any] = []
-    self._states: list[_State] = []
     _CONTEXT.set_forkserver_preload([__name__])
     parts = np.array_split(env_id, min(num_processes, len(env_id)))
     self._splits = np.cumsum([len(part) for part in parts])[:-1]
@@ -272,30 +271,17 @@ class ProcessEnvs:
       connection.wait([p.sentinel for p in self._processes], END_SECONDS)
       codes = [p.exitcode for p in self._processes if p.exitcode is not None]
       raise base.EnvironmentFailed(
-        f'A process that steps environments of {self._name} has ended (exit '
-        f'code {", ".join(map(str, codes))}; negative: killed by that signal).'
+        f'A process that steps environments of {self._spec.name} has ended '
+        f'(exit code {", ".join(map(str, codes))}; negative: killed by that '
+        'signal).'
       ) from e
     for part in parts:
       if isinstance(part, Exception):
         raise part
-      if isinstance(part, str):
-        raise base.EnvironmentFailed(
-          f'{part}An environment of {self._name} failed in its process: '
-          f'{part.splitlines()[-1]}.'
-        )
     columns = zip(*map(nest.flatten, parts), strict=True)
     output = nest.unflatten(parts[0], map(np.concatenate, columns))
     assert isinstance(output, types.EnvOutput)
     return output
-
-  def running(self) -> list[int]:
-    """Returns the ids of the environments that are called now."""
-    return [i for s in self._states if (i := s.running) != _NONE]
-
-  def stop(self) -> None:
-    """See `SyncEnvs.stop`."""
-    for state in self._states:
-      state.is_stopped = True
 
   def kill(self) -> None:
     """Kills the processes, also in a step that hangs; `finish` then raises."""
@@ -305,22 +291,19 @@ class ProcessEnvs:
   def close(self) -> None:
     """Ends the processes; kills them if they hang.
 
-    Raises:
-      EnvironmentFailed: if they hang.
+    Raises EnvironmentFailed if they hang.
     """
     atexit.unregister(self.close)
     for pipe in self._pipes:
       pipe.close()
-    has_ended = env_thread.wait_while_busy(self._join, self.running)
-    ids = self.running()
-    self.kill()
-    for process in self._processes:
-      process.join()
-    if not has_ended:
-      raise hang_error(self._name, ids)
+    try:
+      env_thread.wait_while_busy(self._join, self.running, self._spec.name)
+    finally:
+      self.kill()
+      for process in self._processes:
+        process.join()
 
   def _join(self, seconds: float) -> bool:
-    """Waits at most so long for each process; returns whether all ended."""
     for process in self._processes:
       process.join(seconds)
     return not any(process.is_alive() for process in self._processes)

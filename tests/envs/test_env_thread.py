@@ -26,11 +26,17 @@ def test_only_a_call_that_takes_too_long_counts_as_a_hang(
     now += seconds
     return now > 40 * seconds_per_call
 
-  has_ended = env_thread.wait_while_busy(
-    wait, lambda: [int(now // seconds_per_call)]
-  )
-  assert has_ended == (seconds_per_call < env_thread.END_SECONDS)
-  assert has_ended or now < seconds_per_call
+  def call() -> None:
+    env_thread.wait_while_busy(
+      wait, lambda: [int(now // seconds_per_call)], 'Toy'
+    )
+
+  if seconds_per_call < env_thread.END_SECONDS:
+    call()
+  else:
+    with pytest.raises(base.EnvironmentFailed, match='Environment 0 of Toy'):
+      call()
+    assert now < seconds_per_call
 
 
 def test_calls_that_wait_at_an_interrupt_are_refused():
