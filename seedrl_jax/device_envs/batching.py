@@ -1,47 +1,34 @@
-"""Makes a `types.DeviceEnv` of the functions of a single environment."""
+"""Makes batches of environments in JAX, of one task or of several."""
 
-import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from seedrl_jax import types
+from seedrl_jax.envs import tasks as tasks_lib
 
 
 class Transition(NamedTuple):
-  """What a step of one environment leads to.
-
-  Attributes:
-    observation: the true one, also at the episode's end.
-    reward: scalar.
-    terminated, truncated: bool; the second only counts without the first.
-  """
+  """What a step of one environment leads to."""
 
   state: types.Nest
-  observation: types.Nest
-  reward: jax.Array
-  terminated: jax.Array
-  truncated: jax.Array
+  observation: types.Nest  # the true one, also at the episode's end
+  reward: jax.Array  # scalar
+  terminated: jax.Array  # bool
+  truncated: jax.Array  # bool; only counts if it has not terminated
 
 
 class _State(NamedTuple):
-  """The state of N environments.
+  """The state of N environments."""
 
-  Attributes:
-    key: of the next step.
-    states: leaves `[N, ...]`.
-    observation: the last ones, `[N, ...]`.
-    is_over: bool `[N]`, whether the next output is FIRST.
-    turn: int32 scalar, the first environment to reset if it is over.
-  """
-
-  key: jax.Array
-  states: types.Nest
-  observation: types.Nest
-  is_over: jax.Array
-  turn: jax.Array
+  key: jax.Array  # of the next step
+  states: types.Nest  # leaves `[N, ...]`
+  observation: types.Nest  # the last ones, `[N, ...]`
+  is_over: jax.Array  # bool `[N]`, whether the next output is FIRST
+  turn: jax.Array  # int32, the first environment to reset if it is over
 
 
 def batch(
@@ -61,44 +48,42 @@ def batch(
       Take 1 if episodes may be shorter than its inverse.
   """
 
-  envs = _Batch(spec, reset, step, reset_share)
-  return types.DeviceEnv(spec, envs.init, envs.step_all)
+  def cast(observation: types.Nest) -> types.Nest:
+    return jax.tree.map(
+      lambda x, s: jnp.asarray(x, s.dtype).reshape(len(x), *s.shape),
+      observation,
+      spec.observation,
+    )
 
+  def reset_all(key: jax.Array, count: int) -> tuple[types.Nest, types.Nest]:
+    states, observation = jax.vmap(reset)(jax.random.split(key, count))
+    return states, cast(observation)
 
-@dataclasses.dataclass(frozen=True)
-class _Batch:
-  """The functions of a batch; see `batch` for the attributes."""
-
-  spec: types.StreamSpec
-  reset: Callable[[jax.Array], tuple[types.Nest, types.Nest]]
-  step: Callable[[jax.Array, types.Nest, jax.Array], Transition]
-  reset_share: float
-
-  def init(self, key: jax.Array, n: int) -> tuple[_State, types.EnvOutput]:
+  def init(key: jax.Array, n: int) -> tuple[_State, types.EnvOutput]:
     key, reset_key = jax.random.split(key)
-    states, observation = self._reset(reset_key, n)
-    state = _State(key, states, observation, jnp.zeros(n, bool), jnp.int32(0))
+    states, observation = reset_all(reset_key, n)
     no = jnp.zeros(n, bool)
+    state = _State(key, states, observation, no, jnp.int32(0))
     return state, _make_output(observation, jnp.zeros(n), ~no, no, no)
 
   def step_all(
-    self, state: _State, action: jax.Array
+    state: _State, action: jax.Array
   ) -> tuple[_State, types.EnvOutput]:
     n = len(state.is_over)
     key, step_key, reset_key = jax.random.split(state.key, 3)
     step_keys = jax.random.split(step_key, n)
-    after = jax.vmap(self.step)(step_keys, state.states, action)
-    after = after._replace(observation=self._cast(after.observation))
+    after = jax.vmap(step)(step_keys, state.states, action)
+    after = after._replace(observation=cast(after.observation))
     # Those that wait for a reset do not move.
     is_over = state.is_over
     before = (state.states, state.observation)
     states, observation = _where(is_over, before, after[:2])
-    count = min(n, max(1, round(n * self.reset_share)))
+    count = min(n, max(1, round(n * reset_share)))
     rows = _rows_to_reset(is_over, state.turn, count)
     states, observation = jax.tree.map(
       lambda x, y: x.at[rows].set(y, mode='drop'),
       (states, observation),
-      self._reset(reset_key, count),
+      reset_all(reset_key, count),
     )
     waits = is_over.at[rows].set(False, mode='drop')
     ends = ~is_over & (after.terminated | after.truncated)
@@ -108,17 +93,7 @@ class _Batch:
     turn = (state.turn + count) % n
     return _State(key, states, observation, waits | ends, turn), output
 
-  def _reset(self, key: jax.Array, count: int) -> tuple[types.Nest, types.Nest]:
-    keys = jax.random.split(key, count)
-    states, observation = jax.vmap(self.reset)(keys)
-    return states, self._cast(observation)
-
-  def _cast(self, observation: types.Nest) -> types.Nest:
-    return jax.tree.map(
-      lambda x, s: jnp.asarray(x, s.dtype).reshape(len(x), *s.shape),
-      observation,
-      self.spec.observation,
-    )
+  return types.DeviceEnv(spec, init, step_all)
 
 
 def _make_output(
@@ -128,14 +103,7 @@ def _make_output(
   ends: jax.Array,
   terminated: jax.Array,
 ) -> types.EnvOutput:
-  """Returns the output of N environments after a step.
-
-  Args:
-    observation, reward: `[N, ...]`, `[N]`; of the reset where `is_over`.
-    is_over: bool `[N]`, whether the episode was over; then the output is FIRST.
-    ends: bool `[N]`, whether the step ends the episode.
-    terminated: bool `[N]`, whether the episode then terminates.
-  """
+  """Returns the output of a step: FIRST where the episode `is_over` before."""
   kind = jnp.where(ends, types.StepType.LAST, types.StepType.MID)
   step_type = jnp.where(is_over, types.StepType.FIRST, kind)
   discount = jnp.where(~is_over & terminated, 0.0, 1.0)
@@ -161,9 +129,58 @@ def _rows_to_reset(
 
 
 def _where(which: jax.Array, x: types.Nest, y: types.Nest) -> types.Nest:
-  """Returns rows of `x` or `y`, nests `[N, ...]`, by bool `[N]`."""
 
   def choose(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b)
 
   return jax.tree.map(choose, x, y)
+
+
+def join(
+  envs: Sequence[types.DeviceEnv], tasks: np.ndarray | None = None
+) -> types.DeviceEnv:
+  """Returns a batch that has environments of each of `envs`, of a task each.
+
+  `tasks`, int `[n]`, are those of the environments; None means round-robin.
+  Raises what `tasks.join_specs` does.
+  """
+  spec = tasks_lib.join_specs([env.spec for env in envs])
+
+  def parts(n: int) -> list[tuple[int, np.ndarray]]:
+    """Returns tasks, and which environments each has: at least one."""
+    numbers = np.arange(n) % len(envs) if tasks is None else tasks
+    assert len(numbers) == n
+    return [
+      (task, np.flatnonzero(numbers == task))
+      for task in np.unique(numbers).tolist()
+    ]
+
+  def merge(outputs: Sequence[types.EnvOutput], n: int) -> types.EnvOutput:
+    """Returns the outputs of all parts, in the order of environments."""
+    numbered = []
+    for output, (task, rows) in zip(outputs, parts(n), strict=True):
+      column = jnp.full(len(rows), task, jnp.int32)
+      observation = tasks_lib.with_task(output.observation, column)
+      numbered.append(output._replace(observation=observation))
+    order = np.argsort(np.concatenate([rows for _, rows in parts(n)]))
+    joined = jax.tree.map(lambda *x: jnp.concatenate(x)[order], *numbered)
+    return joined._replace(env_id=jnp.arange(n, dtype=jnp.int32))
+
+  def init(key: jax.Array, n: int) -> tuple[types.Nest, types.EnvOutput]:
+    keys = jax.random.split(key, len(envs))
+    pairs = [envs[task].init(keys[task], len(rows)) for task, rows in parts(n)]
+    states, outputs = zip(*pairs, strict=True)
+    return states, merge(outputs, n)
+
+  def step(
+    state: types.Nest, action: jax.Array
+  ) -> tuple[types.Nest, types.EnvOutput]:
+    n = len(action)
+    pairs = [
+      envs[task].step(part, action[rows])
+      for part, (task, rows) in zip(state, parts(n), strict=True)
+    ]
+    states, outputs = zip(*pairs, strict=True)
+    return states, merge(outputs, n)
+
+  return types.DeviceEnv(spec, init, step)

@@ -66,7 +66,6 @@ def make(
 
 
 def _as_dict(observation: Any) -> types.Nest:
-  """Returns a nest of named tuples and data classes as one of dicts."""
   if dataclasses.is_dataclass(observation):
     fields = vars(observation)
   elif hasattr(observation, '_asdict'):

@@ -59,9 +59,3 @@ class DeviceEnvStream(base.LocalStream):
       self._check_open()
       self._state, self._output = self._step(self._state, ordered)
       self._changed.notify_all()
-
-  def render(self, env_id: int) -> None:
-    """See `LocalStream`; these environments have no drawing."""
-
-  def close(self) -> None:
-    self.interrupt()

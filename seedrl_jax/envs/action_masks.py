@@ -8,7 +8,6 @@ import functools
 import itertools
 import logging
 import math
-import operator
 
 import numpy as np
 
@@ -36,8 +35,7 @@ def candidates(config: types.Config) -> tuple[str, ...]:
 def with_mask(config: types.Config, spec: types.StreamSpec) -> types.StreamSpec:
   """Returns the spec with the key of its mask; warns of one that does not fit.
 
-  Raises:
-    ValueError: if `env.action_mask` names an array that is no mask.
+  Raises ValueError if `env.action_mask` names an array that is no mask.
   """
   is_dict = isinstance(spec.observation, dict)
   for key in candidates(config):
@@ -97,8 +95,7 @@ def lacks_choice(
   spec: types.StreamSpec, observation: types.Nest
 ) -> types.Array:
   """Returns whether a choice has no legal value, bool `[...]`."""
-  lacking = (~x.any(axis=-1) for x in _choices(spec, observation))
-  return functools.reduce(operator.or_, lacking)
+  return sum(~x.any(axis=-1) for x in _choices(spec, observation)) > 0
 
 
 def is_legal(

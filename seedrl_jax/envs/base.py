@@ -46,22 +46,14 @@ def as_slice(index: np.ndarray) -> slice | np.ndarray:
 
 
 class Episode(NamedTuple):
-  """One finished episode.
-
-  Attributes:
-    episode_return: undiscounted sum of the raw, unclipped rewards.
-    length: agent steps, without the reset pseudo-step.
-    frames: `length` times the action repeat.
-    terminated: False if the episode was truncated.
-    task: index into `spec.tasks`; 0 if there are none.
-  """
+  """One finished episode."""
 
   env_id: int
-  episode_return: float
-  length: int
-  frames: int
-  terminated: bool
-  task: int = 0
+  episode_return: float  # undiscounted sum of the raw, unclipped rewards
+  length: int  # agent steps, without the reset pseudo-step
+  frames: int  # `length` times the action repeat
+  terminated: bool  # False if the episode was truncated
+  task: int = 0  # index into `spec.tasks`; 0 if there are none
 
 
 class EndedEpisodes(NamedTuple):
@@ -76,19 +68,15 @@ class EndedEpisodes(NamedTuple):
 
 
 class EpisodeLog:
-  """A bounded list of finished episodes.
+  """A bounded list of finished episodes; the oldest batch may have to go.
 
-  Any thread may `append`, one may `take`, which makes the `Episode`s.
+  Any thread may `append`, one may `take`.
   """
 
   def __init__(self) -> None:
-    self._batches: collections.deque[EndedEpisodes] = collections.deque(
-      maxlen=_MOST_BATCHES
-    )
-
-  def append(self, batch: EndedEpisodes) -> None:
-    """Adds a batch of episodes; the oldest batch may have to go."""
-    self._batches.append(batch)
+    batches = collections.deque[EndedEpisodes](maxlen=_MOST_BATCHES)
+    self._batches = batches
+    self.append = batches.append
 
   def take(self) -> list[Episode]:
     """Removes and returns all episodes, oldest first."""
@@ -104,15 +92,11 @@ class EnvStream(abc.ABC):
 
   All environments reset when the stream is made, so the first outputs are FIRST
   steps. One thread may receive while another sends.
-
-  Attributes:
-    num_envs: environments of this stream; their ids are `[0, num_envs)`.
-    batch_size: the most environments in one `recv`.
   """
 
   spec: types.StreamSpec
-  num_envs: int
-  batch_size: int
+  num_envs: int  # their ids are `[0, num_envs)`
+  batch_size: int  # the most environments in one `recv`
 
   @property
   def min_batch_size(self) -> int:
@@ -128,8 +112,7 @@ class EnvStream(abc.ABC):
     episode's FIRST, whatever action was sent: that pair is no transition. The
     caller owns the arrays.
 
-    Raises:
-      StreamClosed: if the stream is closed, also while waiting.
+    Raises StreamClosed if the stream is closed, also while waiting.
     """
 
   def take_dropped(self) -> np.ndarray:
@@ -172,8 +155,7 @@ class EnvStream(abc.ABC):
   def close(self) -> None:
     """Closes the stream and wakes a waiting `recv`; idempotent.
 
-    Raises:
-      EnvironmentFailed: if an environment hangs; the first call does.
+    Raises EnvironmentFailed if an environment hangs; the first call does.
     """
 
 
@@ -240,9 +222,12 @@ class EpisodeStatistics:
     """Notes which environments, bool `[N]`, may repeat FIRST: no step yet."""
     self._lengths[first] = 0
 
-  def so_far(self, env_id: int) -> tuple[float, int]:
-    """Returns return and length of an environment's current episode."""
-    return float(self._returns[env_id]), max(0, int(self._lengths[env_id]))
+  def so_far(self, env_id: int) -> Episode:
+    """Returns an environment's current episode, as if it were truncated."""
+    score, task = float(self._returns[env_id]), int(self._tasks[env_id])
+    length = max(0, int(self._lengths[env_id]))
+    frames = length * self._action_repeat
+    return Episode(env_id, score, length, frames, terminated=False, task=task)
 
 
 class LocalStream(EnvStream):
@@ -250,15 +235,10 @@ class LocalStream(EnvStream):
 
   Actions are clipped to the bounds of `spec.action` for the environments only,
   not in what is recorded.
-
-  Attributes:
-    tasks: int `[num_envs]`, indices into `spec.tasks`; zeros if there are none.
-    steps_per_second: playback speed for human viewers.
-    needs_choice: whether a step other than LAST must have a legal choice.
   """
 
-  steps_per_second = 30.0
-  needs_choice = True
+  steps_per_second = 30.0  # playback speed for human viewers
+  needs_choice = True  # whether steps other than LAST must have a legal choice
 
   def __init__(
     self,
@@ -268,8 +248,9 @@ class LocalStream(EnvStream):
     batch_size: int,
     tasks: np.ndarray | None = None,
   ):
-    """`action_dtype` is the dtype that the environments take."""
+    """`action_dtype` is of environments; `tasks` are int `[num_envs]`."""
     self.spec = spec
+    # Indices into `spec.tasks`; zeros if there are none.
     self.tasks = np.zeros(num_envs, np.int32) if tasks is None else tasks
     self._action_dtype = action_dtype
     action = spec.action
@@ -295,18 +276,21 @@ class LocalStream(EnvStream):
       self._closed = True
       self._changed.notify_all()
 
-  @abc.abstractmethod
+  def close(self) -> None:
+    self.interrupt()
+
   def render(self, env_id: int) -> np.ndarray | None:
     """Draws an environment as last received, before its next action is sent.
 
     Returns uint8 RGB `[H, W, 3]`; None if not `rendered` or without drawing.
 
-    Raises:
-      registry.MissingLibraryError: if a library for it is missing.
+    Raises registry.MissingLibraryError if a library for it is missing.
     """
+    del env_id
+    return None
 
-  def episode_so_far(self, env_id: int) -> tuple[float, int]:
-    """Returns raw return and length of the episode under way; 0 at its end."""
+  def episode_so_far(self, env_id: int) -> Episode:
+    """Returns the episode under way, truncated; of length 0 at its end."""
     return self._statistics.so_far(env_id)
 
   def _check_open(self) -> None:
@@ -318,7 +302,6 @@ class LocalStream(EnvStream):
     return EnvironmentFailed(f'Environment {env_id} of {self.spec.name} {text}')
 
   def _env_action(self, action: np.ndarray, env_id: np.ndarray) -> np.ndarray:
-    """Returns a copy of actions, in the environments' dtype and bounds."""
     check_action(self.spec.action, action, env_id)
     action = np.array(action, self._action_dtype, order='C')
     if self._bounds is not None:
@@ -326,7 +309,6 @@ class LocalStream(EnvStream):
     return action
 
   def _check_rewards(self, reward: np.ndarray, env_id: np.ndarray) -> None:
-    """Raises EnvironmentFailed if a reward is not finite or is too large."""
     # One fast call; NaN is not less.
     if np.vdot(reward, reward) <= step_checks.LARGEST_REWARD**2:
       return
@@ -339,10 +321,7 @@ class LocalStream(EnvStream):
   def _check_choices(
     self, observation: types.Nest, exempt: np.ndarray, env_id: np.ndarray
   ) -> None:
-    """Raises EnvironmentFailed if a row `[B]` has no legal choice.
-
-    Not if it is `exempt`, bool `[B]`: LAST, whose action is ignored.
-    """
+    """Checks that rows `[B]` have a legal choice, except at `exempt`: LAST."""
     if not (self.spec.action_mask and self.needs_choice):
       return
     lacking = action_masks.lacks_choice(self.spec, observation) & ~exempt
@@ -352,7 +331,6 @@ class LocalStream(EnvStream):
   def _check_finite(
     self, leaves: Iterable[np.ndarray], env_id: np.ndarray
   ) -> None:
-    """Raises EnvironmentFailed if an observation's leaf is not finite."""
     for x in leaves:
       # One fast call; it may overflow, so check again.
       if (

@@ -34,7 +34,6 @@ def make_spec(config: types.Config) -> types.StreamSpec:
 
 
 def _pool_spec(config: types.Config) -> tuple[Any, dict[str, Any]]:
-  """Returns EnvPool's spec of the environment, and the options."""
   registry.check_id(config.id)
   with registry.use_envpool() as envpool:
     # Fails, with EnvPool's message, if the id needs a file of the user's.
@@ -48,33 +47,7 @@ def _pool_spec(config: types.Config) -> tuple[Any, dict[str, Any]]:
       ) from e
 
 
-def _make_pool(
-  config: types.Config,
-  seed: int,
-  num_streams: int,
-  sizes: dict[str, int],
-  options: dict[str, Any],
-) -> Any:
-  if registry.family(config.id) == 'vizdoom':
-    # Games that start at once would each try to make it, and may fail.
-    os.makedirs('_vizdoom', exist_ok=True)
-  num_threads = config.num_threads or registry.default_num_threads(
-    config.id, num_streams=num_streams, **sizes
-  )
-  with registry.use_envpool() as envpool:
-    return envpool.make(
-      config.id,
-      env_type='dm',
-      num_threads=num_threads,
-      thread_affinity_offset=config.thread_affinity_offset,
-      seed=seed % 2**31,
-      **sizes,
-      **options,
-    )
-
-
 def _values(pool_spec: Any) -> dict[str, Any]:
-  """Returns the names and values of a spec's options."""
   return dict(
     zip(pool_spec._config_keys, pool_spec._config_values, strict=True)
   )
@@ -93,15 +66,14 @@ def _stream_spec(config: types.Config, pool_spec: Any) -> types.StreamSpec:
     # A leading axis of -1 counts players; it joins the batch.
     shape = array.shape[1:] if -1 in array.shape[:1] else array.shape
     low, high = array.minimum, array.maximum
-    spec = specs.array_spec(shape, array.dtype, low, high, flag)
     # Its Gymnasium interface calls bounded integers Discrete, too.
     is_choice = not shape and high - low < _MOST_VALUES
-    return specs.with_categories(spec, low, high) if is_choice else spec
+    return specs.array_spec(shape, array.dtype, low, high, flag, is_choice)
 
   flag = f'--config.env.id={config.id}'
   keys = _observation_keys(config, pool_spec)
   # MuJoCo's frame skip is of the physics; results are counted in steps.
-  is_mujoco = registry.is_mujoco(config.id)
+  is_mujoco = registry.family(config.id) == 'mujoco'
   spec = types.StreamSpec(
     observation=nest.unflatten(keys, map(array_spec, nest.flatten(keys))),
     # Not of the array, which gives scalars an axis of their own.
@@ -163,13 +135,29 @@ class EnvPoolStream(base.LocalStream):
     if rendered:
       registry.prepare_drawing(config.id)
       options = {**options, 'render_mode': 'rgb_array'}
-    sizes = {'num_envs': num_envs, 'batch_size': batch_size}
-    self._pool = _make_pool(config, seed, num_streams, sizes, options)
+    family = registry.family(config.id)
+    if family == 'vizdoom':
+      # Games that start at once would each try to make it, and may fail.
+      os.makedirs('_vizdoom', exist_ok=True)
+    num_threads = registry.default_num_threads(
+      config.id, num_envs, batch_size, num_streams
+    )
+    with registry.use_envpool() as envpool:
+      self._pool: Any = envpool.make(
+        config.id,
+        env_type='dm',
+        num_envs=num_envs,
+        batch_size=batch_size,
+        num_threads=config.num_threads or num_threads,
+        thread_affinity_offset=config.thread_affinity_offset,
+        seed=seed % 2**31,
+        **options,
+      )
     self._keys = list(self._pool._state_keys)
     self._observation_keys = nest.flatten(_observation_keys(config, pool_spec))
     self._dtypes = [leaf.dtype for leaf in nest.flatten(spec.observation)]
-    self._is_mujoco = registry.is_mujoco(config.id)
-    self.needs_choice = registry.family(config.id) != action_masks.LENIENT
+    self._is_mujoco = family == 'mujoco'
+    self.needs_choice = family != action_masks.LENIENT
     self.steps_per_second = registry.steps_per_second(
       spec.name, spec.action_repeat
     )
@@ -210,7 +198,12 @@ class EnvPoolStream(base.LocalStream):
       discount = np.maximum(discount, truncated)
     score = state.get('info:reward', reward)
     self._statistics.update(env_id, score, done, truncated, over)
-    observation = self._observation(arrays)
+    if self.spec.parts is None:
+      pairs = zip(arrays, self._dtypes, strict=True)
+      leaves = [x.astype(dtype, copy=False) for x, dtype in pairs]
+      observation = nest.unflatten(self.spec.observation, leaves)
+    else:
+      observation = nest.join(arrays)
     self._check_choices(observation, done, env_id)
     return types.EnvOutput(
       observation=observation,
@@ -220,24 +213,12 @@ class EnvPoolStream(base.LocalStream):
       env_id=env_id,
     )
 
-  def _observation(self, arrays: list[np.ndarray]) -> types.Nest:
-    """Returns the observation as the spec says."""
-    if self.spec.parts is not None:
-      return nest.join(arrays)
-    pairs = zip(arrays, self._dtypes, strict=True)
-    leaves = [x.astype(dtype, copy=False) for x, dtype in pairs]
-    return nest.unflatten(self.spec.observation, leaves)
-
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     env_id = np.ascontiguousarray(env_id, np.int32)
     # A copy: the pool's threads read it after we return.
     action = self._env_action(action, env_id)
-    # EnvPool then sorts results by position.
-    if self.batch_size == self.num_envs != len(env_id):
-      raise ValueError(
-        f'All {self.num_envs} environments of a synchronous stream must be '
-        f'sent at once, not {len(env_id)}.'
-      )
+    # If all are in a batch, EnvPool sorts results by position.
+    assert self.batch_size < self.num_envs or len(env_id) == self.num_envs
     with self._changed:
       self._check_open()
       self._pool._send([env_id, env_id, action])
@@ -255,6 +236,6 @@ class EnvPoolStream(base.LocalStream):
       return None
 
   def close(self) -> None:
-    """See `EnvStream.close`; the pool's threads end with the last `recv`."""
     self.interrupt()
+    # Its threads end with the last `recv`.
     self._pool = None

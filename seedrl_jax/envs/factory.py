@@ -3,10 +3,12 @@
 They are of EnvPool or Gymnasium, or in JAX.
 """
 
+import contextlib
 import fnmatch
 import functools
 import importlib
 import json
+import types as types_lib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -30,18 +32,9 @@ from seedrl_jax.runtime import settings
 
 # Of environments in JAX, `suite:name`.
 SUITES = ('gymnax', 'craftax', 'jumanji')
-# What such environments heed of the section `env`, or need not heed.
-_HEEDED = {
-  'id',
-  'factory',
-  'factory_kwargs',
-  'options',
-  'num_envs',
-  'drop_observations',
-  'action_mask',
-  'tasks',
-  'task_weights',
-}
+# What they do not heed of the section `env`.
+_UNHEEDED = [*registry.NAMED, 'batch_size', 'num_threads', 'processes']
+_UNHEEDED += ['thread_affinity_offset']
 # What environments are of; '' is EnvPool.
 SOURCES = ('', *SUITES, 'gymnasium')
 
@@ -49,8 +42,7 @@ SOURCES = ('', *SUITES, 'gymnasium')
 def ids(source: str) -> list[str]:
   """Returns the names of the environments of one of `SOURCES`, sorted.
 
-  Raises:
-    registry.MissingLibraryError: if it is not installed.
+  Raises registry.MissingLibraryError if it is not installed.
   """
   if not source:
     with registry.use_envpool() as envpool:
@@ -58,17 +50,14 @@ def ids(source: str) -> list[str]:
   if source == 'gymnasium':
     names: Iterable[str] = gymnasium.registry
   else:
-    names = importlib.import_module('seedrl_jax.device_envs.suites').names(
-      source
-    )
+    names = _suite(source).names()
   return [f'{source}:{name}' for name in sorted(names)]
 
 
 def task_names(config: types.Config) -> tuple[str, ...]:
   """Returns the names that `env.tasks` stands for; () if it is not set.
 
-  Raises:
-    ValueError: if a pattern matches nothing, or a name comes twice.
+  Raises ValueError if a pattern matches nothing, or a name comes twice.
   """
   # Configurations of earlier releases lack the key.
   patterns, flag = tuple(config.get('tasks', ())), '--config.env.tasks'
@@ -123,17 +112,14 @@ def equal_tasks(
 ) -> np.ndarray | None:
   """Returns a named task, int32 `[num_envs]`; None if the name is empty.
 
-  Raises:
-    ValueError: if the `env` section lacks the task.
+  Raises ValueError if the `env` section lacks the task.
   """
   if not task:
     return None
   names = task_names(config)
   if task not in names:
-    reason = 'the run has only one task; leave the flag out'
-    if names:
-      reason = f'the tasks of the run are {", ".join(names)}'
-    raise ValueError(f'--task={task}: {reason}.')
+    known = ', '.join(names) or 'not several; leave the flag out'
+    raise ValueError(f'--task={task}: the tasks of the run are {known}.')
   return np.full(num_envs, names.index(task), np.int32)
 
 
@@ -157,36 +143,64 @@ def device_env(
         f'--config.env.tasks: {in_jax[0].spec.name} is in JAX, and '
         f'{names[envs.index(None)]} is not; train them apart.'
       )
-    joining = importlib.import_module('seedrl_jax.device_envs.joining')
-    return joining.join(in_jax, tasks) if in_jax else None
+    batching = importlib.import_module('seedrl_jax.device_envs.batching')
+    return batching.join(in_jax, tasks) if in_jax else None
   env: types.DeviceEnv | None = None
   if config.factory:
     flag = gymnasium_envs.flag_of(config)
     function = settings.load_function(flag, config.factory)
     env = _of_factory(function, config.factory_kwargs.to_json())
   elif config.id.partition(':')[0] in SUITES:
-    for name, value in config.items():
-      default = getattr(keys.KEYS.get(f'env.{name}'), 'default', value)
-      if name not in _HEEDED and value != default:
+    for name in _UNHEEDED:
+      default = getattr(keys.KEYS[f'env.{name}'], 'default', None)
+      value = config.get(name, default)
+      if value != default:
         raise ValueError(
           f'--config.env.{name}={value}: has no effect on {config.id}, which '
           f'is in JAX; leave it at {default}.'
         )
-    # By name, as the others need no JAX.
-    suites = importlib.import_module('seedrl_jax.device_envs.suites')
-    env = suites.load(config)
+    dropped = tuple(config.drop_observations)
+    env = _of_suite(config.id, config.options.to_json(), dropped)
   return env and env._replace(spec=action_masks.with_mask(config, env.spec))
+
+
+def _suite(name: str) -> types_lib.ModuleType:
+  # By name, as the others need no JAX.
+  try:
+    return importlib.import_module(f'seedrl_jax.device_envs.{name}_envs')
+  except ImportError as e:
+    raise registry.MissingLibraryError(
+      f'--config.env.id={name}:…: {str(e).rstrip(".")}; install it with '
+      f'`pip install "seedrl-jax[{name}]"`.'
+    ) from e
+
+
+@functools.lru_cache(8)
+def _of_suite(
+  env_id: str, options_json: str, dropped: tuple[str, ...]
+) -> types.DeviceEnv:
+  suite, _, name = env_id.partition(':')
+  module, flag = _suite(suite), f'--config.env.id={env_id}'
+  if name not in module.names():
+    near = [f'{suite}:{x}' for x in registry.nearest(name, module.names())]
+    raise ValueError(
+      f'{flag}: {suite} has no such environment; the nearest are '
+      f'{", ".join(near)}.'
+    )
+  try:
+    return module.make(name, flag, json.loads(options_json), dropped)
+  except TypeError as e:
+    raise ValueError(
+      f'--config.env.options={options_json}: {env_id} cannot take them: {e}.'
+    ) from e
 
 
 @functools.lru_cache(8)
 def _of_factory(
   function: Callable[..., Any], kwargs_json: str
 ) -> types.DeviceEnv | None:
-  """Returns what a factory makes if that is in JAX."""
-
   def call() -> types.DeviceEnv | None:
-    with registry.quiet_spaces():
-      env = function(**json.loads(kwargs_json))
+    env = function(**json.loads(kwargs_json))
     if isinstance(env, types.DeviceEnv):
       return env
     env.close()
@@ -222,20 +236,13 @@ def make_spec(config: types.Config) -> types.StreamSpec:
     registry.MissingLibraryError: if EnvPool cannot be loaded.
   """
   if names := task_names(config):
-    return tasks_lib.join_specs([_task_spec(config, name) for name in names])
+    sections = [tasks_lib.task_config(config, name) for name in names]
+    return tasks_lib.join_specs(list(map(make_spec, sections)))
   if env := device_env(config):
     return env.spec
   if is_gymnasium(config):
     return specs.joined_spec(gymnasium_envs.describe(config).spec)
   return envpool_stream.make_spec(config)
-
-
-def _task_spec(config: types.Config, name: str) -> types.StreamSpec:
-  try:
-    return make_spec(tasks_lib.task_config(config, name))
-  except ValueError as e:
-    message = str(e).replace('--config.env.id=', '--config.env.tasks: ')
-    raise ValueError(message) from e
 
 
 def make_env_spec(config: types.Config, num_hosts: int = 1) -> types.EnvSpec:
@@ -309,19 +316,27 @@ def _make_task_stream(
   rendered: bool,
   tasks: np.ndarray,
 ) -> tasks_lib.TaskStream:
-  """Makes the environments of several tasks; see `make_stream`."""
-  names = task_names(config)
-  count = num_streams * len(names)
-
-  def make_part(
-    task: int, start: int, size: int, batch_size: int
-  ) -> base.LocalStream:
-    section = tasks_lib.task_config(config, names[task])
-    # Of what is set for the stream, a part gets its share.
-    for key in ('num_threads', 'processes'):
-      section[key] = -(-config[key] * size // len(tasks))
-    if config.thread_affinity_offset >= 0:
-      section.thread_affinity_offset += config.num_threads * start // len(tasks)
-    return make_stream(section, seed + start, size, batch_size, count, rendered)
-
-  return tasks_lib.TaskStream(make_spec(config), tasks, batch_size, make_part)
+  names, n = task_names(config), len(tasks)
+  streams: dict[int, base.LocalStream] = {}
+  start = 0
+  with contextlib.ExitStack() as cleanup:
+    for task in np.unique(tasks).tolist():
+      size = int(np.sum(tasks == task))
+      section = tasks_lib.task_config(config, names[task])
+      # Of what is set for the stream, a part gets its share.
+      for key in ('num_threads', 'processes'):
+        section[key] = -(-config[key] * size // n)
+      if config.thread_affinity_offset >= 0:
+        section.thread_affinity_offset += config.num_threads * start // n
+      streams[task] = make_stream(
+        section,
+        seed + start,
+        size,
+        -(-size * batch_size // n),
+        num_streams * len(names),
+        rendered,
+      )
+      cleanup.callback(streams[task].close)
+      start += size
+    cleanup.pop_all()
+  return tasks_lib.TaskStream(make_spec(config), tasks, streams)

@@ -19,24 +19,20 @@ from seedrl_jax.envs import (
 )
 from seedrl_jax.runtime import nest, settings
 
-EnvFactory = Callable[[], gymnasium.Env]
-
 PREFIX = 'gymnasium:'
 
-# Running statistics of Gymnasium's wrappers, and of copies of these.
-_STATISTICS = {
-  'obs_rms': ('NormalizeObservation', 'observations'),
-  'return_rms': ('NormalizeReward', 'rewards'),
-}
+# Running statistics of Gymnasium's wrappers Normalize…, and of copies of these.
+_STATISTICS = {'obs_rms': 'Observation', 'return_rms': 'Reward'}
 
 
-def load_factory(config: types.Config, rendered: bool = False) -> EnvFactory:
+def load_factory(
+  config: types.Config, rendered: bool = False
+) -> Callable[[], gymnasium.Env]:
   """Returns a function that makes one environment.
 
   `rendered` passes `render_mode='rgb_array'`, if the factory takes it.
 
-  Raises:
-    ValueError: if there is no such function or id, or options are wrong.
+  Raises ValueError if there is no such function or id, or options are wrong.
   """
   flag = flag_of(config)
   if config.factory:
@@ -73,7 +69,6 @@ def flag_of(config: types.Config) -> str:
 
 
 def _make_kwargs(config: types.Config) -> dict[str, Any]:
-  """Returns the arguments of `gymnasium.make` for the configured id."""
   env_id = config.id.removeprefix(PREFIX)
   # Gymnasium imports the module that an id names, and so do its adapters to old
   # Gym; but the id may come from an untrusted learner.
@@ -103,8 +98,7 @@ def _make_kwargs(config: types.Config) -> dict[str, Any]:
 def adapt(env: Any, config: types.Config) -> gymnasium.Env:
   """Returns an environment whose actions and mask are as agents need them.
 
-  Raises:
-    ValueError: if it is none, or its actions or mask cannot be used.
+  Raises ValueError if it is none, or its actions or mask cannot be used.
   """
   flag = flag_of(config)
   if not isinstance(env, gymnasium.Env):
@@ -167,17 +161,14 @@ class InfoMask(gymnasium.Wrapper):
 
   An observation that is no dict gets the key 'observation'.
 
-  Raises:
-    ValueError: if the info has no such mask.
+  Raises ValueError if the info has no such mask.
   """
 
   def __init__(self, env: gymnasium.Env, key: str):
     super().__init__(env)
     self._key = key
-    action = specs.action_spec(
-      env.action_space, f'--config.env.action_mask={key}'
-    )
-    self._size = sum(action.sizes) or 1
+    flag = f'--config.env.action_mask={key}'
+    self._size = sum(specs.action_spec(env.action_space, flag).sizes) or 1
     space = env.observation_space
     self._is_dict = isinstance(space, spaces.Dict)
     parts: dict[str, Any] = {'observation': space}
@@ -199,29 +190,21 @@ class InfoMask(gymnasium.Wrapper):
   ) -> dict[str, Any]:
     mask = np.asarray(info.get(self._key))
     if mask.size != self._size or mask.dtype.kind not in 'biuf':
-      fault = (
-        f'has the shape {mask.shape}' if self._key in info else 'is missing'
-      )
       raise ValueError(
         f'--config.env.action_mask={self._key}: info[{self._key!r}] of '
-        f'{method} {fault}; it must be an array of {self._size} numbers, one '
-        'for each value of each choice.'
+        f'{method} must have {self._size} numbers, one for each value of each '
+        f'choice, not {info.get(self._key)!r:.99}.'
       )
     parts = observation if self._is_dict else {'observation': observation}
     return {**parts, self._key: (mask.ravel() != 0).astype(np.int8)}
 
 
 class Description(NamedTuple):
-  """What one environment looks like.
+  """What one environment looks like."""
 
-  Attributes:
-    spec: its observation is not yet joined (`specs.joined_spec`).
-    action_dtype: of the actions that the environment takes.
-    bounds: of each array of the observation; None if there are none to check.
-  """
-
-  spec: types.StreamSpec
-  action_dtype: np.dtype
+  spec: types.StreamSpec  # not yet joined (`specs.joined_spec`)
+  action_dtype: np.dtype  # of the actions that the environment takes
+  # Of each array of the observation; None if there are none to check.
   bounds: Sequence[step_checks.Bounds | None]
 
 
@@ -232,8 +215,7 @@ def describe(config: types.Config) -> Description:
   """
 
   def call() -> Description:
-    with registry.quiet_spaces():
-      env = load_factory(config)()
+    env = load_factory(config)()
     try:
       for sentence in lost_statistics(env, flag_of(config)):
         action_masks.warn_once(sentence)
@@ -270,9 +252,9 @@ def describe_env(env: gymnasium.Env, config: types.Config) -> Description:
 def lost_statistics(env: gymnasium.Env, flag: str) -> list[str]:
   """Returns sentences on statistics in wrappers, which no checkpoint has."""
   return [
-    f'{flag}: the statistics of {wrapper} are not in checkpoints, so '
+    f'{flag}: the statistics of Normalize{name} are not in checkpoints, so '
     'evaluation, load_policy and a resumed run begin without them; take it off '
-    f'and give --config.normalization.{key}=True, an option of ppo.'
-    for attribute, (wrapper, key) in _STATISTICS.items()
+    f'and give --config.normalization.{name.lower()}s=True, an option of ppo.'
+    for attribute, name in _STATISTICS.items()
     if env.has_wrapper_attr(attribute)
   ]

@@ -20,6 +20,9 @@ from seedrl_jax.envs import base, keys
 from seedrl_jax.runtime import process
 from seedrl_jax.runtime.keys import Key
 
+# Gymnasium warns of bounds that it rounds to float32.
+warnings.filterwarnings('ignore', message='.*precision lowered.*')
+
 # Options with a config key of their own; None keeps EnvPool's default.
 NAMED = [
   name.removeprefix('env.')
@@ -59,15 +62,13 @@ class MissingLibraryError(types.Explained, ImportError):
 
 @contextlib.contextmanager
 def use_envpool() -> Iterator[Any]:
-  """Yields EnvPool without its warnings.
+  """Yields EnvPool.
 
-  Raises:
-    MissingLibraryError: with advice, if an import fails, also of a family.
+  Raises MissingLibraryError, with advice, if an import fails, also of a family.
   """
   process.defer_packages()
   try:
-    with quiet_spaces():
-      yield importlib.import_module('envpool')
+    yield importlib.import_module('envpool')
   except ImportError as e:
     raise MissingLibraryError(
       f'EnvPool cannot be imported: {str(e).rstrip(".")}. '
@@ -77,7 +78,6 @@ def use_envpool() -> Iterator[Any]:
 
 
 def _install(*users: str) -> str:
-  """Returns the command that installs what `users` need of the system."""
   lines = map(str.split, _LIBRARIES.read_text().splitlines())
   packages = [x[1] for x in lines if x[-1] in users]
   return f'`apt install {" ".join(packages)}`'
@@ -85,7 +85,7 @@ def _install(*users: str) -> str:
 
 def prepare_drawing(env_id: str) -> None:
   """Lets EnvPool draw an environment whose spec has been made."""
-  if not is_mujoco(env_id):
+  if family(env_id) != 'mujoco':
     return
   with use_envpool() as envpool:
     site = pathlib.Path(envpool.__file__).parents[1]
@@ -101,14 +101,6 @@ def cannot_draw(name: str, error: Exception) -> MissingLibraryError:
     f'{name} cannot be drawn: {str(error).rstrip(".")}. Install what is '
     f'missing; {_install("MuJoCo")} is what MuJoCo draws with without a GPU.'
   )
-
-
-@contextlib.contextmanager
-def quiet_spaces() -> Iterator[None]:
-  """Hides Gymnasium's warnings about bounds that it rounds to float32."""
-  with warnings.catch_warnings():
-    warnings.filterwarnings('ignore', message='.*precision lowered.*')
-    yield
 
 
 def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
@@ -131,17 +123,20 @@ def check_id(env_id: str) -> None:
   with use_envpool() as envpool:
     ids = envpool.list_all_envs()
   if env_id not in ids:
-    first, second, third = nearest(env_id, ids)
     # As in gym:CartPole-v1.
     suites = '; suites are gymnasium:, gymnax:, craftax: and jumanji:'
     raise ValueError(
       f'--config.env.id={env_id}: EnvPool has no such environment; the '
-      f'nearest are {first}, {second} and {third}{suites * (":" in env_id)}.'
+      f'nearest are {", ".join(nearest(env_id, ids))}'
+      f'{suites * (":" in env_id)}.'
     )
 
 
 def family(env_id: str) -> str:
-  """Returns the family of a known id, such as 'atari' or 'toy_text'."""
+  """Returns the family of a known id, such as 'atari' or 'toy_text'.
+
+  DeepMind Control is of 'mujoco', too.
+  """
   module = importlib.import_module('envpool.registration')
   import_path = module.registry.specs[env_id][0]
   return import_path.split('.')[1]
@@ -150,17 +145,6 @@ def family(env_id: str) -> str:
 def is_cheap(env_id: str) -> bool:
   """Returns whether a known id's step takes about a microsecond."""
   return family(env_id) in _CHEAP_FAMILIES
-
-
-def is_atari(env_id: str) -> bool:
-  """Returns whether EnvPool has a game of Atari by this name."""
-  with use_envpool() as envpool:
-    return env_id in envpool.list_all_envs() and family(env_id) == 'atari'
-
-
-def is_mujoco(env_id: str) -> bool:
-  """Returns whether MuJoCo, or DeepMind Control with it, has a known id."""
-  return family(env_id) == 'mujoco'
 
 
 def steps_per_second(env_id: str, action_repeat: int) -> float:
@@ -197,8 +181,7 @@ def envpool_options(
   False, as in published results: in Ant and Humanoid contacts then cost no
   reward, and Ant does not observe them.
 
-  Raises:
-    ValueError: if the id does not know an option or would ignore it.
+  Raises ValueError if the id does not know an option or would ignore it.
   """
   options = set_options(config)
   for name, value in config.options.items():

@@ -20,11 +20,13 @@ def array_spec(
   low: Any = 0,
   high: Any = 0,
   flag: str = '',
+  is_choice: bool = False,
 ) -> types.ArraySpec:
   """Returns the spec of an environment's array as agents get it.
 
   Devices compute in 32 bits. 64-bit integers become float32, with a warning
-  that names `flag`, if their bounds exceed 32 bits.
+  that names `flag`, if their bounds exceed 32 bits. `is_choice` makes integers
+  choices from `low` to `high`.
   """
   dtype = np.dtype(dtype)
   if dtype == np.float64:
@@ -38,7 +40,11 @@ def array_spec(
         'gets them as float32, with 7 digits. Scale them in the environment, '
         'or give bounds.'
       )
-  return types.ArraySpec(tuple(shape), dtype)
+  categories: tuple[range, ...] = ()
+  if is_choice and dtype.kind in 'iu':
+    pairs = zip(np.ravel(low).tolist(), np.ravel(high).tolist(), strict=True)
+    categories = tuple(range(first, last + 1) for first, last in pairs)
+  return types.ArraySpec(tuple(shape), dtype, categories)
 
 
 def observation_spec(
@@ -46,8 +52,7 @@ def observation_spec(
 ) -> types.Nest:
   """Returns the spec of an observation without the keys `dropped`.
 
-  Raises:
-    ValueError: see `space_spec` and `keep_keys`.
+  Raises ValueError; see `space_spec` and `keep_keys`.
   """
   nest = keep_keys(dropped, space)
   leaves = nest_lib.flatten_with_paths(nest)
@@ -74,9 +79,8 @@ def space_spec(
       f'{type(space).__name__}.'
     )
   low, high = _bounds(space) or (0, 0)
-  spec = array_spec(space.shape, space.dtype, low, high, flag)
   is_choice = isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
-  return with_categories(spec, low, high) if is_choice else spec
+  return array_spec(space.shape, space.dtype, low, high, flag, is_choice)
 
 
 def _bounds(space: spaces.Space) -> tuple[Any, Any] | None:
@@ -117,24 +121,12 @@ def find_bounds(
   return step_checks.Bounds(key, low, high, is_strict=is_choice)
 
 
-def with_categories(
-  spec: types.ArraySpec, low: Any, high: Any
-) -> types.ArraySpec:
-  """Returns the spec of choices from `low` to `high`, if these are integers."""
-  if spec.dtype.kind not in 'iu':
-    return spec
-  pairs = zip(np.ravel(low).tolist(), np.ravel(high).tolist(), strict=True)
-  categories = tuple(range(first, last + 1) for first, last in pairs)
-  return spec._replace(categories=categories)
-
-
 def keep_keys(dropped: Collection[str], nest: types.Nest) -> types.Nest:
   """Returns `nest` without the outermost keys that `env` drops.
 
   All its dicts become sorted dicts.
 
-  Raises:
-    ValueError: if nothing is left.
+  Raises ValueError if nothing is left.
   """
   if not isinstance(nest, Mapping):
     return nest
@@ -181,9 +173,8 @@ class PackedSpace(spaces.Box):
 def action_spec(space: spaces.Space, flag: str) -> types.ActionSpec:
   """Returns the `ActionSpec` of an action space.
 
-  Raises:
-    ValueError: if it is not Discrete, MultiDiscrete, MultiBinary or Box, nor a
-      Dict or Tuple of these, or if actions are empty.
+  Raises ValueError if it is not Discrete, MultiDiscrete, MultiBinary or Box,
+  nor a Dict or Tuple of these, or if actions are empty.
   """
   if isinstance(space, PackedSpace):
     return space.action

@@ -6,32 +6,40 @@ it reaches the network, the store and the learner by the same way.
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.envs import base, registry
+from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest
 
+# What tasks must agree in, and what to do if they do not.
 _ADVICE = {
-  'action': 'wrap one of them',
-  'action repeat': 'set the same with --config.env.frame_skip',
-  'observation': 'omit it (--config.env.drop_observations)',
+  'action_repeat': 'set the same with --config.env.frame_skip',
+  'action': 'wrap one of them, or give all games of Atari all actions '
+  '(--config.env.full_action_space=True)',
+  'action_mask': 'set the same with --config.env.action_mask',
+  'observation': 'omit what differs (--config.env.drop_observations)',
 }
-_ATARI_ADVICE = 'give all games all actions (--config.env.full_action_space)'
 
 
 def join_specs(specs: Sequence[types.StreamSpec]) -> types.StreamSpec:
   """Returns the spec of environments of several tasks, one spec for each.
 
-  Raises:
-    ValueError: if they differ in more than their names; says in what.
+  Raises ValueError if they differ in more than their names; says in what.
   """
   first = specs[0]
   for other in specs[1:]:
-    _check_equal(first, other)
+    for field, advice in _ADVICE.items():
+      ours, theirs = getattr(first, field), getattr(other, field)
+      if ours != theirs:
+        raise ValueError(
+          f'--config.env.tasks: {first.name} and {other.name} differ in their '
+          f'{field} ({ours!s:.300} and {theirs!s:.300}); {advice}, or train '
+          'them apart.'
+        )
   observation = first.observation
   if not isinstance(observation, dict):
     observation = {'observation': observation}
@@ -48,37 +56,6 @@ def join_specs(specs: Sequence[types.StreamSpec]) -> types.StreamSpec:
     parts=None,
     tasks=tuple(spec.name for spec in specs),
   )
-
-
-def _check_equal(one: types.StreamSpec, other: types.StreamSpec) -> None:
-  ours, theirs = _facts(one), _facts(other)
-  for name in ours | theirs:
-    if ours.get(name) == theirs.get(name):
-      continue
-    advice = _ADVICE.get(name, _ADVICE['observation'])
-    if name == 'action' and registry.is_atari(one.name):
-      advice = _ATARI_ADVICE
-    raise ValueError(
-      f'--config.env.tasks: {one.name} and {other.name} differ in their '
-      f'{name} ({ours.get(name, "none"):.200} and '
-      f'{theirs.get(name, "none"):.200}); {advice}, or train them apart.'
-    )
-
-
-def _facts(spec: types.StreamSpec) -> dict[str, str]:
-  """Returns all that tasks must agree in, by name."""
-  action = spec.action
-  bounds = f'{list(action.minimum)} to {list(action.maximum)}'
-  facts = {
-    'action repeat': str(spec.action_repeat),
-    'action': f'{action.kind} {list(action.shape)} from {bounds}',
-    'action mask': spec.action_mask or 'none',
-  }
-  for path, leaf in nest.flatten_with_paths(spec.observation):
-    values = f' with values {leaf.categories}' if leaf.categories else ''
-    name = f'observation {path}'.rstrip()
-    facts[name] = f'{leaf.dtype}{list(leaf.shape)}{values}'
-  return facts
 
 
 def with_task(observation: types.Nest, task: types.Array) -> types.Nest:
@@ -121,42 +98,21 @@ class TaskStream(base.LocalStream):
     self,
     spec: types.StreamSpec,
     tasks: np.ndarray,
-    batch_size: int,
-    make_stream: Callable[[int, int, int, int], base.LocalStream],
+    streams: Mapping[int, base.LocalStream],
   ):
-    """Makes the streams.
+    """`spec` is of `join_specs`, and `tasks`, int `[N]`, of all environments.
 
-    Args:
-      spec: of `join_specs`.
-      tasks: int `[N]`, of all environments.
-      batch_size: environments per `recv`, about.
-      make_stream: from a task, the number of environments of earlier ones, of
-        its own, and of these in a batch.
+    `streams` have those of each task, in order.
     """
-    # By task.
+    batch_size = sum(stream.batch_size for stream in streams.values())
+    super().__init__(spec, spec.action.dtype, len(tasks), batch_size, tasks)
     self._parts: dict[int, _Part] = {}
-    with contextlib.ExitStack() as cleanup:
-      start = 0
-      for task in np.unique(tasks).tolist():
-        env_id = np.flatnonzero(tasks == task).astype(np.int32)
-        n = len(env_id)
-        stream = make_stream(task, start, n, -(-n * batch_size // len(tasks)))
-        cleanup.callback(stream.close)
-        self._parts[task] = _Part(stream, env_id)
-        start += n
-      cleanup.pop_all()
-    streams = [part.stream for part in self._parts.values()]
-    super().__init__(
-      spec,
-      spec.action.dtype,
-      len(tasks),
-      sum(stream.batch_size for stream in streams),
-      tasks,
-    )
-    self.steps_per_second = streams[0].steps_per_second
     self._local_id = np.empty(len(tasks), np.int32)
-    for part in self._parts.values():
-      self._local_id[part.env_id] = np.arange(len(part.env_id))
+    for task, stream in streams.items():
+      env_id = np.flatnonzero(tasks == task).astype(np.int32)
+      self._parts[task] = _Part(stream, env_id)
+      self._local_id[env_id] = np.arange(len(env_id))
+      self.steps_per_second = stream.steps_per_second
 
   @property
   def min_batch_size(self) -> int:
@@ -195,8 +151,10 @@ class TaskStream(base.LocalStream):
       for episode in part.stream.take_episodes()
     ]
 
-  def episode_so_far(self, env_id: int) -> tuple[float, int]:
-    return self._stream_of(env_id).episode_so_far(int(self._local_id[env_id]))
+  def episode_so_far(self, env_id: int) -> base.Episode:
+    stream, task = self._stream_of(env_id), int(self.tasks[env_id])
+    episode = stream.episode_so_far(int(self._local_id[env_id]))
+    return episode._replace(env_id=env_id, task=task)
 
   def render(self, env_id: int) -> np.ndarray | None:
     return self._stream_of(env_id).render(int(self._local_id[env_id]))

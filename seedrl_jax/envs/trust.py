@@ -52,8 +52,7 @@ def check(
 ) -> None:
   """Checks that all `flags_needed` are allowed; `asker` begins the message.
 
-  Raises:
-    ValueError: if flags are missing; names all of them.
+  Raises ValueError if flags are missing; names all of them.
   """
   missing = [flag for flag in flags_needed(config) if flag not in allowed]
   if not missing:
@@ -66,7 +65,6 @@ def check(
 
 
 def _is_number(value: Any) -> bool:
-  """Returns whether it is a number, None or a list of such."""
   if isinstance(value, (list, tuple)):
     return all(map(_is_number, value))
   return value is None or isinstance(value, (int, float))

@@ -41,8 +41,8 @@ class EnvReport:
     warnings: what training accepts, but may be a mistake.
     episodes, steps: number of those played.
     steps_per_second: of a single environment, without resets.
-    is_deterministic: whether two environments gave the same observation when
-      reset with the same seed; None if they could not be compared.
+    is_deterministic: whether two resets with the same seed gave the same
+      observation; None if they could not be compared.
     network: what `--config.network.torso=auto` takes; '' if nothing can be
       taken.
   """
@@ -145,33 +145,28 @@ class _PoolEnv(gymnasium.Env):
 class _Checker:
   """Plays one environment, and fills in a report."""
 
-  def __init__(
-    self,
-    config: types.Config,
-    make: Callable[[], gymnasium.Env],
-    max_steps: int,
-  ):
+  def __init__(self, config: types.Config, max_steps: int):
     self._config = config
-    self._make = make
     self._max_steps = max_steps
     self._report = EnvReport(config.env.factory or config.env.id)
     self._faults, self._warnings = _Findings(), _Findings()
     self._seconds = 0.0
     self._last: _Arrays = []
 
-  def check(self, episodes: int, seed: int) -> EnvReport:
+  def check(
+    self, make: Callable[[], gymnasium.Env], episodes: int, seed: int
+  ) -> EnvReport:
     """Makes an environment and plays it."""
-    env = self._faults.attempt(self._make)
+    env = self._faults.attempt(make)
     if env is not None:
       description = self._faults.attempt(lambda: self._describe(env))
       if description is not None:
         self._prepare(*description)
         rng = np.random.default_rng(seed)
-        first = self._play(env, seed, rng)
-        for _ in range(1, episodes):
+        for number in range(episodes):
           # As in training, later resets have no seed.
-          self._play(env, None, rng)
-        self._compare_resets(first, env, seed)
+          self._play(env, None if number else seed, rng)
+        self._compare_resets(env, seed)
       self._faults.attempt(env.close)
     report = self._report
     report.faults = self._faults.sentences()
@@ -219,15 +214,11 @@ class _Checker:
 
   def _play(
     self, env: gymnasium.Env, seed: int | None, rng: np.random.Generator
-  ) -> _Arrays | None:
-    """Plays an episode, as far as the environment can go on.
-
-    Returns the arrays of its first observation, or None if the reset failed.
-    """
+  ) -> None:
+    """Plays an episode, as far as the environment can go on."""
     self._report.episodes += 1
-    first = self._reset(env, seed)
-    if first is None:
-      return None
+    if self._reset(env, seed) is None:
+      return
     for _ in range(self._max_steps):
       action = self._sample(env, rng)
       action = np.asarray(action, self._action_dtype)[()]
@@ -235,16 +226,14 @@ class _Checker:
       result = self._faults.attempt(functools.partial(env.step, action), 'step')
       self._seconds += time.perf_counter() - start
       if result is None or self._is_over(result):
-        return first
+        return
     self._warnings.add(
       f'An episode had not ended after {self._max_steps} steps; end it with '
       "Gymnasium's TimeLimit or --config.env.max_episode_steps, or raise "
       '--max_steps.',
     )
-    return first
 
   def _sample(self, env: gymnasium.Env, rng: np.random.Generator) -> np.ndarray:
-    """Returns a random action; a legal one, if there is a mask."""
     spec = self._spec
     if not spec.action_mask or any(x is None for x in self._last):
       return spec.action.sample(rng)
@@ -265,17 +254,9 @@ class _Checker:
       lambda: self._observe(step_checks.values('reset', result)[0])
     )
 
-  def _compare_resets(
-    self, first: _Arrays | None, env: gymnasium.Env, seed: int
-  ) -> None:
-    """Compares a first observation with that of another environment."""
-    other = self._faults.attempt(self._make)
-    if first is None or other is None:
-      return
-    again = self._reset(other, seed)
-    if other is not env:
-      self._faults.attempt(other.close)
-    if again is None:
+  def _compare_resets(self, env: gymnasium.Env, seed: int) -> None:
+    first, again = self._reset(env, seed), self._reset(env, seed)
+    if first is None or again is None:
       return
     self._report.is_deterministic = all(
       a is None or b is None or np.array_equal(a, b)
@@ -300,7 +281,6 @@ class _Checker:
     return is_over is not False
 
   def _observe(self, observation: Any) -> _Arrays:
-    """Checks an observation; returns its arrays."""
     self._last = [
       self._faults.attempt(functools.partial(self._read, observation, *array))
       for array in self._arrays
@@ -345,16 +325,12 @@ def check(
   seed: int = 0,
   make: Callable[[], Any] | None = None,
 ) -> EnvReport:
-  """Steps an environment and reports its faults.
+  """Steps an environment and reports its faults; see `api.check_env`.
 
-  Args:
-    max_steps: maximum number of steps of an episode.
-    seed: of environment and actions.
-    make: makes the environment; None: the section `env` of the configuration
-      says which, and a thread of its own makes and steps it, as in training.
+  If `make` does not make it, the section `env` says which it is, and a thread
+  of its own makes and steps it, as in training.
 
-  Raises:
-    ValueError: if the section has several tasks.
+  Raises ValueError if the section has several tasks.
   """
   if make is None and factory.task_names(config.env):
     raise ValueError(
@@ -363,17 +339,14 @@ def check(
     )
 
   def make_env() -> gymnasium.Env:
-    with registry.quiet_spaces():
-      if make is not None:
-        return gymnasium_envs.adapt(make(), config.env)
-      if factory.is_gymnasium(config.env):
-        return gymnasium_envs.load_factory(config.env)()
-      return _PoolEnv(config.env)
+    if make is not None:
+      return gymnasium_envs.adapt(make(), config.env)
+    if factory.is_gymnasium(config.env):
+      return gymnasium_envs.load_factory(config.env)()
+    return _PoolEnv(config.env)
 
-  checker = _Checker(config, make_env, max_steps)
-  if make is not None:
-    # It may return an environment of the caller's thread.
-    return checker.check(episodes, seed)
-  return env_thread.call_in_thread(
-    'check-env', lambda: checker.check(episodes, seed)
-  )
+  def call() -> EnvReport:
+    return _Checker(config, max_steps).check(make_env, episodes, seed)
+
+  # `make` may return an environment of the caller's thread.
+  return call() if make else env_thread.call_in_thread('check-env', call)

@@ -45,29 +45,18 @@ _NEEDED = {
 
 @dataclasses.dataclass(frozen=True)
 class PlayOptions:
-  """How to play.
+  """How to play."""
 
-  Attributes:
-    episodes: how many, exactly.
-    sample: act as the training environments do, not greedily.
-    seed: of environments, policy and sampling.
-    num_envs: environments side by side; 0: up to ten.
-    checkpoint: its number, or 'best'; None: the newest that is intact.
-    max_steps: steps of an episode after which it is cut off.
-    allowed: flags that allow foreign code; see `trust.check`.
-    factory: makes the environments in place of the run's; '' for the run's.
-    task: the only one to play, of a run of several; '' means all.
-  """
-
-  episodes: int = 20
-  sample: bool = False
-  seed: int = 0
-  num_envs: int = 0
+  episodes: int = 20  # how many, exactly
+  sample: bool = False  # act as the training environments do, not greedily
+  seed: int = 0  # of environments, policy and sampling
+  num_envs: int = 0  # environments side by side; 0: up to ten
+  # Its number, or 'best'; None: the newest that is intact.
   checkpoint: int | str | None = None
-  max_steps: int = settings.EPISODE
-  allowed: tuple[str, ...] = ()
-  factory: str = ''
-  task: str = ''
+  max_steps: int = settings.EPISODE  # after which an episode is cut off
+  allowed: tuple[str, ...] = ()  # flags for foreign code; see `trust.check`
+  factory: str = ''  # makes the environments, in place of the run's
+  task: str = ''  # the only one to play, of a run of several; '' means all
 
   @property
   def width(self) -> int:
@@ -85,20 +74,15 @@ class EpisodeQuota:
 
   Taking those that end first would favour short ones. An environment whose
   episode reaches `max_steps` plays no others.
-
-  Attributes:
-    total: number of episodes to end.
-    episodes: those that have ended.
-    cut: those that were cut off.
   """
 
   def __init__(
     self, episodes: int, num_envs: int, max_steps: int = settings.EPISODE
   ):
     """Divides `episodes` over environments as evenly as possible."""
-    self.total = episodes
-    self.episodes: list[envs.Episode] = []
-    self.cut: list[envs.Episode] = []
+    self.total = episodes  # number of episodes to end
+    self.episodes: list[envs.Episode] = []  # those that have ended
+    self.cut: list[envs.Episode] = []  # those that were cut off
     self.max_steps = max_steps
     self._missing = [
       episodes // num_envs + (i < episodes % num_envs) for i in range(num_envs)
@@ -123,13 +107,9 @@ class EpisodeQuota:
   def cut_long(self, stream: envs.LocalStream) -> None:
     """Cuts off the episodes under way that have `max_steps`."""
     for env_id in filter(self.wants, range(stream.num_envs)):
-      episode_return, length = stream.episode_so_far(env_id)
-      if length >= self.max_steps:
-        frames = length * stream.spec.action_repeat
-        task = int(stream.tasks[env_id])
-        self.cut.append(
-          envs.Episode(env_id, episode_return, length, frames, False, task)
-        )
+      episode = stream.episode_so_far(env_id)
+      if episode.length >= self.max_steps:
+        self.cut.append(episode)
         self.total -= self._missing[env_id]
         self._missing[env_id] = 0
 
@@ -168,7 +148,7 @@ class ObservedStream(WrappedStream):
     super().__init__(stream)
     self._local = stream
     self._quota = quota
-    self.recorder = recorder
+    self._recorder = recorder
 
   def recv(self) -> types.EnvOutput:
     output = self._stream.recv()
@@ -176,32 +156,21 @@ class ObservedStream(WrappedStream):
     is_recorded = self._quota.wants(0)
     self._quota.add(ended)
     self._quota.cut_long(self._local)
-    if self.recorder is not None and is_recorded:
-      self.recorder.record(output, ended)
+    if self._recorder is not None and is_recorded:
+      self._recorder.record(output, ended)
     return output
 
   def take_episodes(self) -> list[envs.Episode]:
     """Returns nothing: the quota has taken them."""
     return []
 
-  def close(self) -> None:
-    """See `EnvStream.close`; completes the video."""
-    try:
-      self._stream.close()
-    finally:
-      if self.recorder is not None:
-        self.recorder.close()
-
 
 class Player(NamedTuple):
-  """An agent with fixed acting parameters, on the host.
-
-  `version` is recorded with every step.
-  """
+  """An agent with fixed acting parameters, on the host."""
 
   agent: agents.Agent
   params: agents.Params
-  version: int
+  version: int  # is recorded with every step
 
 
 def read_config(
@@ -215,8 +184,7 @@ def read_config(
   `allowed` are flags, see `trust.check`; `flag` named the directory. A
   `factory` takes the place of the run's environments, and may run.
 
-  Raises:
-    ValueError: if it cannot be used.
+  Raises ValueError if it cannot be used.
   """
   config = directory.read_config(base_config.SAVED)
   if factory:
@@ -242,14 +210,11 @@ def load_player(
 ) -> Player:
   """Returns the agent of a checkpoint, with its acting parameters.
 
-  Args:
-    config: with which the checkpoint was made.
-    number: of the checkpoint; 'best' is the one of `checkpoint.keep_best`, and
-      None the newest that is intact.
-    flag: named the directory.
+  It was made with `config`. Its number may be 'best', that of
+  `checkpoint.keep_best`; None is the newest that is intact. `flag` named the
+  directory.
 
-  Raises:
-    ValueError: if there is none, or it is of another agent or network.
+  Raises ValueError if there is none, or it is of another agent or network.
   """
   observations.check_release(directory, config.network, env_spec)
   agent = agents.load_agent(config, env_spec)

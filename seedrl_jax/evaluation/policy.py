@@ -138,9 +138,10 @@ class Policy:
       rewards = np.broadcast_to(np.asarray(reward, np.float32), rows)
       if not np.isfinite(rewards).all():
         raise ValueError('the reward is not finite.')
+    except step_checks.InvalidStep as e:
+      raise ValueError(f'Policy.act: the caller {e}') from e
     except ValueError as e:
-      who = 'the caller ' * isinstance(e, step_checks.InvalidStep)
-      raise ValueError(f'Policy.act: {who}{e}') from e
+      raise ValueError(f'Policy.act: {e}') from e
     if self._state is None:
       self._state = initial_state(self._agent, self.spec, rows)
       self._first = np.ones(rows, bool)
@@ -241,13 +242,10 @@ def load(
 ) -> tuple[playing.Player, types.EnvSpec]:
   """Returns a checkpoint's agent and the spec of its environments.
 
-  Args:
-    checkpoint: its number, or 'best'; None is the newest.
-    allowed: flags that allow foreign code, see `trust.check`.
-    factory: see `playing.read_config`.
+  See `playing.load_player` for `checkpoint`, and `playing.read_config` for the
+  others.
 
-  Raises:
-    ValueError: if the work directory holds no such checkpoint.
+  Raises ValueError if the work directory holds no such checkpoint.
   """
   directory = workdir_lib.Workdir(workdir)
   config = playing.read_config(directory, allowed, factory=factory)

@@ -82,7 +82,6 @@ class Evaluation:
     return '\n'.join(lines)
 
   def _task_lines(self) -> list[str]:
-    """Returns a line for each of several tasks, and one for all of Atari."""
     numbers = np.array([e.task for e in self.episodes])
     returns = {
       self.tasks[i]: self.returns[numbers == i]
@@ -151,15 +150,17 @@ def play(
     rendered=bool(options.video),
     tasks=env_factory.equal_tasks(config.env, options.task, options.width),
   )
-  recorder = None
-  if options.video:
-    layout = config.network.image_layout
-    recorder = video_lib.VideoRecorder(options.video, stream, layout)
   quota = playing.EpisodeQuota(
     options.episodes, options.width, options.max_steps
   )
-  observed = playing.ObservedStream(stream, quota, recorder)
-  with contextlib.closing(observed):
+  recorder = None
+  with contextlib.ExitStack() as cleanup:
+    cleanup.callback(stream.close)
+    if options.video:
+      layout = config.network.image_layout
+      recorder = video_lib.VideoRecorder(options.video, stream, layout)
+      cleanup.callback(recorder.close)
+    observed = playing.ObservedStream(stream, quota, recorder)
     worker = playing.make_worker(player, observed, env_spec, options)
     playing.play(worker, quota, line)
   return Evaluation(
@@ -167,6 +168,6 @@ def play(
     player.version,
     options.sample,
     (*quota.episodes, *quota.cut),
-    observed.recorder,
+    recorder,
     env_spec.stream.tasks,
   )

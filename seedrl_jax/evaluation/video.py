@@ -49,12 +49,7 @@ def check_path(path: pathlib.Path) -> None:
 
 
 class VideoRecorder:
-  """Records the episodes of environment 0 of a `rendered` stream.
-
-  Attributes:
-    path: the file that is written, when it is closed.
-    num_frames: frames so far.
-  """
+  """Records the episodes of environment 0 of a `rendered` stream."""
 
   def __init__(
     self, path: pathlib.Path, stream: envs.LocalStream, image_layout: str
@@ -63,8 +58,8 @@ class VideoRecorder:
 
     `image_layout` is that of observations, shown if nothing is drawn.
     """
-    self.path = path
-    self.num_frames = 0
+    self.path = path  # is written when it is closed
+    self.num_frames = 0  # so far
     self._stream = stream
     self._layout = image_layout
     self._episode = 1
@@ -81,16 +76,16 @@ class VideoRecorder:
   ) -> None:
     """Adds a step and the episodes it ended.
 
-    Raises:
-      ValueError: if there is no picture to show, or ffmpeg fails.
+    Raises ValueError if there is no picture to show, or ffmpeg fails.
     """
     if self.is_full:
       return
-    score, length = self._stream.episode_so_far(0)
     ends = [episode for episode in ended if episode.env_id == 0]
-    if ends:
-      score, length = ends[0].episode_return, ends[0].length
-    text = f'episode {self._episode}   return {score:g}   step {length}'
+    episode = ends[0] if ends else self._stream.episode_so_far(0)
+    text = (
+      f'episode {self._episode}   return {episode.episode_return:g}   step '
+      f'{episode.length}'
+    )
     frame = framed(self._picture(output), text)
     rate = self._stream.steps_per_second
     if self._writer is None:
@@ -125,7 +120,6 @@ class VideoRecorder:
 
 
 def _find_ffmpeg() -> str | None:
-  """Returns the ffmpeg on the PATH, else that of `imageio-ffmpeg`, or None."""
   if on_path := shutil.which('ffmpeg'):
     return on_path
   try:

@@ -207,10 +207,11 @@ def test_lives_and_ends_of_all_kinds_in_one_batch():
     base.Episode(3, 14.0, 2, 8, False),
   ]
   expected = [(11.0, 2), (12.0, 1), (0.0, 0), (0.0, 0), (15.0, 2)]
-  assert [stats.so_far(i) for i in range(5)] == expected
+  assert [stats.so_far(i)[1:3] for i in range(5)] == expected
+  assert stats.so_far(0) == base.Episode(0, 11.0, 2, 8, False)
   # FIRST for all but 0 and 4; then environment 1 has two steps.
   _update(stats, [0] * 5, none, none, none)
-  assert [stats.so_far(i)[1] for i in range(5)] == [3, 2, 0, 0, 3]
+  assert [stats.so_far(i).length for i in range(5)] == [3, 2, 0, 0, 3]
 
 
 class _Counted:
@@ -256,7 +257,7 @@ def test_random_batches_equal_counting_one_by_one(seed: int, has_lives: bool):
   assert stats.log.take() == expected
   assert len(expected) > 20
   for env, one in enumerate(counted):
-    assert stats.so_far(env)[0] == one.score
+    assert stats.so_far(env).episode_return == one.score
 
 
 def test_returns_do_not_lose_small_rewards():

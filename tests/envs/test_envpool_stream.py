@@ -253,15 +253,6 @@ def test_nested_dicts():
   streams.assert_fits(streams.make(section, 2).recv(), spec)
 
 
-def test_synchronous_stream_refuses_a_part_of_its_batch():
-  stream = streams.make(streams.config('CartPole-v1'), 4)
-  env_id = stream.recv().env_id
-  with pytest.raises(ValueError, match='must be sent at once, not 2'):
-    stream.send(np.zeros(2, np.int32), env_id[:2])
-  stream.send(np.zeros(4, np.int32), env_id[::-1])
-  streams.assert_fits(stream.recv(), stream.spec)
-
-
 def test_batch_that_arrives_after_close_is_not_given():
   stream: Any = streams.make(streams.config('CartPole-v1'), 2)
   pool = stream._pool

@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import warnings
 from typing import Any
 
 import pytest
@@ -147,10 +146,3 @@ def test_wrong_options_are_refused(
   config = streams.config(env_id, **values)
   with pytest.raises(ValueError, match=f'^--config.env.*{sentence}'):
     registry.envpool_options(config, known)
-
-
-def test_making_a_pool_warns_of_nothing():
-  with warnings.catch_warnings():
-    warnings.simplefilter('error')
-    # Its bounds are rounded to float32.
-    streams.make(streams.config('CartPole-v1'), 2).close()

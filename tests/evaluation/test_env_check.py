@@ -86,7 +86,7 @@ _COUNT = itertools.count()
       [
         r"without the key 'box'\. \(3 times\)",
         # Of each of its two arrays.
-        r"without the key 'inner'\. \(26 times\)",
+        r"without the key 'inner'\. \(28 times\)",
       ],
       [],
     ),

@@ -31,6 +31,7 @@ def _film(path: pathlib.Path, episodes: int = 1) -> video.VideoRecorder:
     streams.roll(observed, np.zeros((6 * episodes + 6, 2), np.int32))
     assert quota.is_met
   finally:
+    recorder.close()
     observed.close()
   return recorder
 
