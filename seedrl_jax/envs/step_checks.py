@@ -128,6 +128,16 @@ def new_rows(spec: types.Nest, size: int) -> types.Nest:
   return nest.unflatten(spec, leaves)
 
 
+def read(observation: Any, spec: types.Nest) -> list[np.ndarray]:
+  """Returns the arrays of an observation, `[1, ...]`; they must be finite."""
+  rows = new_rows(spec, 1)
+  write_observation(observation, spec, rows, 0)
+  for key, x in nest.flatten_with_paths(rows):
+    if x.dtype.kind == 'f' and not np.isfinite(x).all():
+      raise InvalidStep(f'gave an observation{_of(key)} that is not finite.')
+  return nest.flatten(rows)
+
+
 class Bounds(NamedTuple):
   """Least and largest values of an observation's array."""
 

@@ -197,11 +197,7 @@ class _Checker:
     self._report.name = spec.name
     # Each array as a nest of its own, so that one fault hides no other.
     singles = _single_arrays(spec.observation)
-    paths = nest.flatten_with_paths(spec.observation)
-    self._arrays = [
-      (key, single, bound)
-      for single, (key, _), bound in zip(singles, paths, bounds, strict=True)
-    ]
+    self._arrays = list(zip(singles, bounds, strict=True))
     network = self._config.copy_and_resolve_references().network
     network.torso = 'auto'
     env_spec = types.EnvSpec(specs.joined_spec(spec), 1, 0)
@@ -290,18 +286,10 @@ class _Checker:
   def _read(
     self,
     observation: Any,
-    key: str,
     spec: types.Nest,
     bounds: step_checks.Bounds | None,
   ) -> np.ndarray:
-    rows = step_checks.new_rows(spec, 1)
-    step_checks.write_observation(observation, spec, rows, 0)
-    (array,) = nest.flatten(rows)
-    if array.dtype.kind == 'f' and not np.isfinite(array).all():
-      raise step_checks.InvalidStep(
-        f'gave an observation{f" for the key {key!r}" if key else ""} that is '
-        'not finite.'
-      )
+    (array,) = step_checks.read(observation, spec)
     if bounds is not None and (violation := bounds.violation(array)):
       findings = self._faults if bounds.is_strict else self._warnings
       findings.add(f'The environment {violation[1]}')

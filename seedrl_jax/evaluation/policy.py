@@ -180,17 +180,13 @@ class Policy:
       spec = nest_lib.unflatten(
         spec, [s._replace(shape=(size, *s.shape)) for _, s in singles]
       )
-    rows = step_checks.new_rows(spec, 1)
-    step_checks.write_observation(observation, spec, rows, 0)
-    leaves = nest_lib.flatten(rows)
+    leaves = step_checks.read(observation, spec)
     for (key, single), x in zip(singles, leaves, strict=True):
       if single.categories and not single.shape:
         (values,) = single.categories
         low, high = np.asarray(values[0]), np.asarray(values[-1])
         if violation := step_checks.Bounds(key, low, high).violation(x):
           raise step_checks.InvalidStep(violation[1])
-      if x.dtype.kind == 'f' and not np.isfinite(x).all():
-        raise ValueError('the observation is not finite.')
     if size is not None:
       leaves = [x[0] for x in leaves]
     if has_parts:
