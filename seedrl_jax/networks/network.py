@@ -18,7 +18,6 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.networks import (
   action_masks,
-  block_conv,
   coding,
   distributions,
   health,
@@ -116,9 +115,8 @@ class Network(nn.Module):
       if observations.takes_mask(self.config):
         observation[key] = mask
     arrays = jax.tree.leaves(observation)
-    return [
-      _to_frame(x, leaf) for x, leaf in zip(arrays, self.leaves, strict=True)
-    ]
+    pairs = zip(arrays, self.leaves, strict=True)
+    return [leaf.arrange(x) for x, leaf in pairs]
 
   def _torsos(
     self,
@@ -188,19 +186,10 @@ def _code(
   return jnp.where(first, 0.0, (action - middle) / half)
 
 
-def _to_frame(x: jax.Array, leaf: observations.Leaf) -> jax.Array:
-  """Lays an array out for stacking: channels last, then in blocks if any.
-
-  On CPU, blocking single frames of bytes is much cheaper than stacks of floats.
-  """
-  x = leaf.arrange(x)
-  return x if leaf.layer is None else block_conv.space_to_depth(x, leaf.layer)
-
-
 def _frame_spec(leaf: observations.Leaf) -> jax.ShapeDtypeStruct:
   dtype = jax.dtypes.canonicalize_dtype(leaf.spec.dtype)
   raw = jax.ShapeDtypeStruct(leaf.spec.shape, dtype)
-  return jax.eval_shape(lambda x: _to_frame(x, leaf), raw)
+  return jax.eval_shape(leaf.arrange, raw)
 
 
 def _in_chunks(
