@@ -132,9 +132,8 @@ class EnvStream(abc.ABC):
       action: `[B, ...]` as `spec.action` says; copied.
       env_id: int32 `[B]`, unique; none has had an action since its last `recv`.
 
-    Raises:
-      StreamClosed: if the stream is closed.
-      ValueError: if the arrays do not fit each other or the stream.
+    Raises StreamClosed if the stream is closed, and ValueError if the arrays do
+    not fit each other or the stream.
     """
 
   @abc.abstractmethod

@@ -131,9 +131,8 @@ def device_env(
   `tasks`, int `[N]`, are those of all environments, if the section has several;
   None means round-robin.
 
-  Raises:
-    ValueError: if they cannot be made, or do not heed a key that is set.
-    registry.MissingLibraryError: if the suite is not installed.
+  Raises ValueError if they cannot be made, or do not heed a key that is set,
+  and registry.MissingLibraryError if the suite is not installed.
   """
   if names := task_names(config):
     envs = [device_env(tasks_lib.task_config(config, name)) for name in names]
@@ -231,9 +230,8 @@ def is_cheap(config: types.Config) -> bool:
 def make_spec(config: types.Config) -> types.StreamSpec:
   """Returns the spec of the environment in the `env` section of a config.
 
-  Raises:
-    ValueError: if the config is invalid; names the flag.
-    registry.MissingLibraryError: if EnvPool cannot be loaded.
+  Raises ValueError, which names the flag, if the config is invalid, and
+  registry.MissingLibraryError if EnvPool cannot be loaded.
   """
   if names := task_names(config):
     sections = [tasks_lib.task_config(config, name) for name in names]

@@ -34,16 +34,18 @@ def load_factory(
 
   Raises ValueError if there is no such function or id, or options are wrong.
   """
-  flag = flag_of(config)
+  flag, named = flag_of(config), registry.set_options(config)
   if config.factory:
     reference, kwargs = config.factory, config.factory_kwargs.to_dict()
-    if options := [*registry.set_options(config), *config.options]:
-      raise ValueError(
-        f'--config.env.{options[0]}: is an option of EnvPool, which {flag} '
-        'replaces; give it in --config.env.factory_kwargs.'
-      )
+    unheeded, key = [*named, *config.options], 'factory_kwargs'
   else:
     reference, kwargs = 'gymnasium:make', _make_kwargs(config)
+    unheeded, key = [x for x in named if x != 'max_episode_steps'], 'options'
+  if unheeded:
+    raise ValueError(
+      f'--config.env.{unheeded[0]}: is an option of EnvPool, which {flag} '
+      f'replaces; give options in --config.env.{key}.'
+    )
   function = settings.load_function(flag, reference)
   parameters = inspect.signature(function).parameters.values()
   if rendered and any(
@@ -80,16 +82,9 @@ def _make_kwargs(config: types.Config) -> dict[str, Any]:
       f'environment; the nearest are {near}; one of another package needs a '
       'function that makes it, --config.env.factory=module:function.'
     )
-  options = registry.set_options(config)
-  for option in options:
-    if option != 'max_episode_steps':
-      raise ValueError(
-        f'--config.env.{option}: is an option of EnvPool; give those of '
-        f'{config.id} in --config.env.options.'
-      )
   return {
     **config.options.to_dict(),
-    **options,
+    **registry.set_options(config),
     'id': env_id,
     'disable_env_checker': True,
   }

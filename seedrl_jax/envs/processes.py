@@ -213,9 +213,8 @@ class ProcessEnvs(_Envs):
   ):
     """Starts at most `num_processes` processes; others as of `SyncEnvs`.
 
-    Raises:
-      ValueError: if `make_env` cannot be pickled.
-      OSError: if a process cannot be started.
+    Raises ValueError if `make_env` cannot be pickled, and OSError if a process
+    cannot be started.
     """
     super().__init__(env_id, spec)
     try:
@@ -261,9 +260,8 @@ class ProcessEnvs(_Envs):
   def finish(self) -> types.EnvOutput:
     """Waits for the step that was started.
 
-    Raises:
-      EnvironmentFailed: if an environment raised, or a process has ended.
-      StreamClosed: after `stop`.
+    Raises EnvironmentFailed if an environment raised, or a process has ended,
+    and StreamClosed after `stop`.
     """
     try:
       parts = [pipe.recv() for pipe in self._pipes]

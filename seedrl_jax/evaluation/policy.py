@@ -265,9 +265,8 @@ def export(
   a serialized `jax.export.Exported`; `policy.json` describes inputs and
   outputs.
 
-  Raises:
-    NotWritten: if a file cannot be written.
-    OSError: if the folder cannot be made.
+  Raises NotWritten if a file cannot be written, and OSError if the folder
+  cannot be made.
   """
 
   def rows(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:

@@ -105,9 +105,8 @@ def evaluate(
 ) -> Evaluation:
   """Plays a checkpoint of a run, which may still be training.
 
-  Raises:
-    ValueError: if the options, the run or its checkpoint cannot be used.
-    registry.MissingLibraryError: if EnvPool cannot be loaded.
+  Raises ValueError if the options, the run or its checkpoint cannot be used,
+  and registry.MissingLibraryError if EnvPool cannot be loaded.
   """
   if options.video:
     video_lib.check_path(options.video)
