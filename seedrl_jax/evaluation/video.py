@@ -172,17 +172,13 @@ def _gif(path: pathlib.Path, rate: float) -> _Writer:
 def picture_of(image: np.ndarray) -> np.ndarray:
   """Returns an observation as a picture, uint8 `[H, W, 3]`, RGB.
 
-  `image` is `[H, W]` or `[H, W, C]`; uint8, or any dtype from 0 (black) to its
-  largest value (white). If C is not 3, the last channel, the newest of stacked
-  frames, is shown.
+  `image` is `[H, W, C]`; uint8, or any dtype from 0 (black) to its largest
+  (white). If C is not 3, the last, the newest of stacked frames, is shown.
   """
   if image.dtype != np.uint8:
     scaled = image.astype(np.float32) / max(float(image.max()), 1e-6)
     image = (np.clip(scaled, 0, 1) * 255).astype(np.uint8)
-  if image.ndim == 2 or image.shape[-1] != 3:
-    grey = image if image.ndim == 2 else image[..., -1]
-    image = np.repeat(grey[..., None], 3, axis=-1)
-  return image
+  return image if image.shape[-1] == 3 else np.repeat(image[..., -1:], 3, -1)
 
 
 def framed(picture: np.ndarray, text: str) -> np.ndarray:

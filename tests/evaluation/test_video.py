@@ -120,7 +120,7 @@ def test_observations_become_pictures():
   stacked = np.zeros((2, 2, 4), np.uint8)
   stacked[..., 3] = 50
   np.testing.assert_array_equal(video.picture_of(stacked), 50)
-  shown = video.picture_of(np.array([[0.0, 1.0], [2.0, -1.0]]))
+  shown = video.picture_of(np.array([[[0.0], [1.0]], [[2.0], [-1.0]]]))
   np.testing.assert_array_equal(shown[..., 0], [[0, 127], [255, 0]])
 
 
