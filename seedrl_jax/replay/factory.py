@@ -1,6 +1,7 @@
 """Makes the store of a run from its configuration."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import logging
 
@@ -8,7 +9,11 @@ from seedrl_jax import types
 from seedrl_jax.replay import base, device, table_configs
 from seedrl_jax.replay.embedded import store as embedded
 from seedrl_jax.replay.reverb import errors
-from seedrl_jax.replay.reverb.client import server_location, store
+from seedrl_jax.replay.reverb.client import (
+  server_location,
+  server_rules,
+  store,
+)
 from seedrl_jax.replay.reverb.server import environment, server
 
 
@@ -47,38 +52,38 @@ def make_store(
   if on_device:
     assert isinstance(tables[0], table_configs.QueueConfig)
     return device.DeviceStore(tables[0], unroll_spec, block_width, num_blocks)
-  make_location = None
   _check_backend(config, lock_step, local_inference)
-  if not (
-    lock_step
-    or _is_embedded(config, tables[0], has_single_steps, local_inference)
-  ):
-    make_location = _choose_server(config, local_inference, folder, begin_with)
-  if make_location is None:
-    return embedded.EmbeddedStore(
-      tables, unroll_spec, block_width, seed, overlap
-    )
+  location = None
   try:
-    return store.ReverbStore(
-      tables,
-      unroll_spec,
-      block_width,
-      make_location,
-      batch_size,
-      overlap,
-    )
+    if not (
+      lock_step
+      or _is_embedded(config, tables[0], has_single_steps, local_inference)
+    ):
+      rules = [
+        server_rules.server_rules(table, block_width, batch_size)
+        for table in tables
+      ]
+      location = _open_server(
+        config, rules, local_inference, folder, begin_with
+      )
+    if location is not None:
+      return store.ReverbStore(
+        tables, unroll_spec, block_width, location, overlap
+      )
   except errors.ReverbError as e:
     # A wrong flag rather than a failure of the program.
     raise ValueError(str(e)) from e
+  return embedded.EmbeddedStore(tables, unroll_spec, block_width, seed, overlap)
 
 
-def _choose_server(
+def _open_server(
   config: types.Config,
+  rules: Sequence[Mapping[str, Any]],
   local_inference: bool,
   folder: str | None,
   begin_with: str | None,
-) -> store.MakeLocation | None:
-  """Returns a maker of the Reverb server; None if it cannot be had here."""
+) -> server_location.OwnServer | server_location.ExternalServer | None:
+  """Opens the Reverb server; returns None if it cannot be had here."""
   address, patience = config.address, config.patience
   if address:
     host, _, port = address.rpartition(':')
@@ -87,9 +92,7 @@ def _choose_server(
         f'--config.replay.address={address}: must be host:port, as in '
         '127.0.0.1:8000.'
       )
-    return lambda rules: server_location.ExternalServer(
-      address, rules, patience
-    )
+    return server_location.ExternalServer(address, rules, patience)
   try:
     python = environment.ensure()
   except environment.EnvironmentUnavailable as e:
@@ -100,7 +103,7 @@ def _choose_server(
     logging.warning('Replay: embedded instead of Reverb: %s', e)
     return None
   logging.info('Replay: a Reverb server of this run, by %s.', python)
-  return lambda rules: server_location.OwnServer(
+  return server_location.OwnServer(
     # Its own checkpoints are useless without the store's record.
     server.ReverbServer(python, rules, folder, keep_checkpoints=False),
     patience,

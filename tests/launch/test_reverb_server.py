@@ -9,7 +9,7 @@ import pytest
 
 from seedrl_jax.launch import reverb_server
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay.reverb.server import server
+from seedrl_jax.replay.reverb.client import connection
 from tests import runs
 
 
@@ -40,12 +40,12 @@ def test_serves_until_a_signal(python_flag, tmp_path):
     line = program.stdout.readline()
     port = int(re.search(r'serving at port (\d+), empty', line)[1])
     address = f'127.0.0.1:{port}'
-    assert server.answers(address, timeout=60)
+    assert connection.answers(address, timeout=60)
     program.send_signal(signal.SIGTERM)
     err = program.stderr.read()
   assert program.returncode == 0, err
   assert f'--dport {port}' in err
-  assert not server.answers(address, timeout=0.1)
+  assert not connection.answers(address, timeout=0.1)
 
 
 class _Server:

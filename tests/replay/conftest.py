@@ -13,9 +13,10 @@ from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.embedded import store as embedded
 from seedrl_jax.replay.reverb.client import (
   connection,
+  sampler,
   server_location,
+  server_rules,
   store,
-  tables,
 )
 from seedrl_jax.runtime import nest
 from tests.patience import PATIENCE
@@ -31,13 +32,13 @@ def _reverb_location(
   patch.setattr(store, '_FLUSH_SECONDS', PATIENCE)
   patch.setattr(connection, '_GLANCE', PATIENCE)
   # Nothing ahead: tests count what was drawn.
-  patch.setattr(tables, '_AHEAD', 0)
+  patch.setattr(sampler, '_AHEAD', 0)
+  return lambda rules: make_own_server(servers, rules)
 
-  def make_location(rules):
-    process = shared_servers.SharedServer(servers, rules)
-    return server_location.OwnServer(process, patience=PATIENCE)
 
-  return make_location
+def make_own_server(servers, rules, *args) -> server_location.OwnServer:
+  process = shared_servers.SharedServer(servers, rules)
+  return server_location.OwnServer(process, PATIENCE, *args)
 
 
 class Toy:
@@ -155,8 +156,9 @@ def make_store_fixture(
       new_store = embedded.EmbeddedStore(configs, spec, width, seed, overlap)
     else:
       make_location = _reverb_location(request)
+      rules = [server_rules.server_rules(c, width, batch_size) for c in configs]
       new_store = store.ReverbStore(
-        configs, spec, width, make_location, batch_size, overlap
+        configs, spec, width, make_location(rules), overlap
       )
     stores.append(new_store)
     return new_store

@@ -16,7 +16,7 @@ _OPTIONS = (
   ('grpc.max_send_message_length', -1),
   # A connection for each group: one is not fast enough for all.
   ('grpc.use_local_subchannel_pool', 1),
-  # See `replay/reverb/streams.py`; actors connect again themselves.
+  # See `replay/reverb/client/connection.py`; actors connect again themselves.
   ('grpc.enable_retries', 0),
   # Notices that the learner's machine is gone.
   ('grpc.keepalive_time_ms', _KEEPALIVE_MS),

@@ -27,9 +27,12 @@ from seedrl_jax.net import addresses, credentials
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.reverb import errors
-from seedrl_jax.replay.reverb.client import server_location, server_rules
+from seedrl_jax.replay.reverb.client import (
+  connection,
+  server_location,
+  server_rules,
+)
 from seedrl_jax.replay.reverb.client import store as reverb_store
-from seedrl_jax.replay.reverb.server import server
 from seedrl_jax.runtime import settings, threads
 
 _REPORT_SECONDS = 1.0  # between two reports, at most
@@ -221,7 +224,7 @@ class LocalInference:
   ) -> reverb_store.ReverbStore:
     """See `ReverbStore` for `width`."""
     address, config = self._address, self._config
-    if not server.answers(address, _ANSWER):
+    if not connection.answers(address, _ANSWER):
       raise errors.ServerLost(
         f'nothing answers at {address}, the Reverb server of the learner; let '
         'this host reach that port, or start `seedrl reverb_server` where all '
@@ -232,15 +235,11 @@ class LocalInference:
       table, self._run.block_width, config.batch_size
     )
     try:
+      location = server_location.ExternalServer(
+        address, [served], config.replay.patience
+      )
       return reverb_store.ReverbStore(
-        [table],
-        unroll_spec,
-        width,
-        lambda rules: server_location.ExternalServer(
-          address, [served], config.replay.patience
-        ),
-        config.batch_size,
-        self._agent.overlap,
+        [table], unroll_spec, width, location, self._agent.overlap
       )
     except errors.RequestRefused as e:
       raise IncompatibleLearner(str(e)) from e

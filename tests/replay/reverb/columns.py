@@ -4,17 +4,18 @@ import numpy as np
 
 from seedrl_jax.replay.reverb.client import codec, items
 
-
-def decode_tensor(tensor: codec.Tensor) -> np.ndarray:
-  out = np.empty(tensor.shape, tensor.dtype)
-  codec.decode_into(tensor, out)
-  return out
+_NAMES = {code: name for name, code in codec._CODES.items()}
 
 
-def decode_column(column: items.SampledColumn) -> np.ndarray:
-  parts = [
-    decode_tensor(s.tensor)[s.offset : s.offset + s.length]
-    for s in column.slices
-  ]
-  rows = np.concatenate(parts)
-  return rows[0] if column.squeeze else rows
+def decode_columns(item: items.DrawnItem) -> list[np.ndarray]:
+  outs = []
+  for column in item.info.item.flat_trajectory.columns:
+    first = column.chunk_slices[0]
+    tensor = item.chunks[first.chunk_key].data.tensors[first.index]
+    shape = [dim.size for dim in tensor.tensor_shape.dim][1:]
+    if not column.squeeze:
+      shape.insert(0, sum(s.length for s in column.chunk_slices))
+    outs.append(np.empty(shape, _NAMES[tensor.dtype]))
+  for task in item.decode(outs):
+    codec.decode_into(*task)
+  return outs

@@ -154,12 +154,13 @@ def _assert_same(actual: np.ndarray, expected: np.ndarray) -> None:
 def _sample(
   link: connection.Connection, table: str, count: int
 ) -> list[items.DrawnItem]:
-  streams = sampler.SampleStreams(link, table)
-  streams.request(count)
+  drawing: Any = sampler.Sampler(link, table, count, decode=lambda drawn: drawn)
   try:
-    return streams.get(count)
+    return drawing.sample()
   finally:
-    streams.close()
+    # Ends what it draws ahead.
+    link.close()
+    drawing.close()
 
 
 @pytest.mark.parametrize('seed', _SEEDS)
@@ -170,12 +171,13 @@ def test_we_read_what_the_official_client_writes(
   official('write', f'a{seed}', path, plan.save(path))
   drawn = _sample(link, f'a{seed}', len(plan.items))
   for sample, item in zip(drawn, plan.items, strict=True):
-    assert (sample.priority, sample.probability) == (item['priority'], 1.0)
+    assert sample.info.item.priority == item['priority']
+    assert sample.info.probability == 1.0
     expected = plan.expected(item)
-    for column, array in zip(sample.columns, expected, strict=True):
-      _assert_same(columns.decode_column(column), array)
-    squeezed = [end is None for _, _, end in item['columns']]
-    assert [column.squeeze for column in sample.columns] == squeezed
+    for decoded, array in zip(
+      columns.decode_columns(sample), expected, strict=True
+    ):
+      _assert_same(decoded, array)
 
 
 def _our_columns(plan: _Plan) -> list[list[items.Chunk]]:

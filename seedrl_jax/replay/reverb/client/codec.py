@@ -3,13 +3,13 @@
 Compression and decompression release the interpreter lock.
 """
 
-import functools
 import math
 import threading
-from typing import NamedTuple
 
 import cramjam
 import numpy as np
+
+from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 # tensorflow.DataType of the supported element types.
 _CODES = {
@@ -27,7 +27,6 @@ _CODES = {
   'uint32': 22,
   'uint64': 23,
 }
-_NAMES = dict(zip(_CODES.values(), _CODES, strict=True))
 
 _snappy = cramjam.snappy
 
@@ -44,35 +43,8 @@ def _take(name: str, size: int) -> np.ndarray:
   return memory[:size]
 
 
-class Tensor(NamedTuple):
-  """A chunk's column: tensorflow.DataType, `[rows, ...]`, raw snappy."""
-
-  code: int
-  shape: tuple[int, ...]
-  content: bytes
-
-  @property
-  def dtype(self) -> np.dtype:
-    """The element type; raises ValueError if it is not numeric."""
-    return _dtype(self.code)
-
-
-@functools.cache
-def _dtype(code: int) -> np.dtype:
-  if code not in _NAMES:
-    raise ValueError(
-      f'A tensor is of TensorFlow type {code}; only numbers can be read.'
-    )
-  if _NAMES[code] == 'bfloat16':
-    # NumPy has no such type; the package comes with JAX.
-    import ml_dtypes
-
-    return np.dtype(ml_dtypes.bfloat16)
-  return np.dtype(_NAMES[code])
-
-
-def encode(column: np.ndarray) -> Tensor:
-  """Compresses `[rows, ...]`; raises ValueError if Reverb lacks its type."""
+def encode(column: np.ndarray, tensor: reverb_pb2.Tensor) -> None:
+  """Compresses `[rows, ...]` to `tensor`; ValueError for other types."""
   name = column.dtype.name
   if name not in _CODES:
     raise ValueError(f'Reverb cannot hold arrays of type {column.dtype}.')
@@ -81,10 +53,15 @@ def encode(column: np.ndarray) -> Tensor:
   raw = np.ascontiguousarray(column).reshape(-1).view(np.uint8).data
   memory = _take('encoded', _snappy.compress_raw_max_len(raw)).data
   size = _snappy.compress_raw_into(raw, memory)
-  return Tensor(_CODES[name], column.shape, bytes(memory[:size]))
+  tensor.dtype = _CODES[name]
+  tensor.tensor_content = bytes(memory[:size])
+  for length in column.shape:
+    tensor.tensor_shape.dim.add(size=length)
 
 
-def decode_into(tensor: Tensor, out: np.ndarray, offset: int = 0) -> None:
+def decode_into(
+  tensor: reverb_pb2.Tensor, out: np.ndarray, offset: int = 0
+) -> None:
   """Decompresses rows `offset` to `offset + n` to `out`, `[n, ...]`.
 
   `out` may have any strides; if it is contiguous and all rows are wanted, they
@@ -92,27 +69,29 @@ def decode_into(tensor: Tensor, out: np.ndarray, offset: int = 0) -> None:
 
   Raises ValueError if shape or type do not fit, or the bytes are damaged.
   """
-  shape, dtype = tensor.shape, tensor.dtype
+  shape = tuple([dim.size for dim in tensor.tensor_shape.dim])
+  content = tensor.tensor_content
   end = offset + out.shape[0]
-  if out.dtype != dtype or out.shape[1:] != shape[1:] or end > shape[0]:
+  fits = out.shape[1:] == shape[1:] and end <= shape[0]
+  if tensor.dtype != _CODES.get(out.dtype.name) or not fits:
     raise ValueError(
-      f'A tensor of {dtype}{list(shape)} from row {offset} on was to fill '
-      f'{out.dtype}{list(out.shape)}; the unrolls in the table are of another '
-      'kind.'
+      f'A tensor of TensorFlow type {tensor.dtype} and {list(shape)} from row '
+      f'{offset} on was to fill {out.dtype}{list(out.shape)}; the unrolls in '
+      'the table are of another kind.'
     )
   is_whole = out.shape[0] == shape[0] and out.flags.c_contiguous
   if is_whole:
     raw = out.reshape(-1).view(np.uint8)
   else:
-    raw = _take('decoded', math.prod(shape) * dtype.itemsize)
+    raw = _take('decoded', math.prod(shape) * out.itemsize)
   try:
-    size = _snappy.decompress_raw_len(tensor.content)
+    size = _snappy.decompress_raw_len(content)
     if size != raw.size:
       raise ValueError(f'A tensor has {size} bytes and not {raw.size}.')
     # Snappy refuses an empty destination.
     if size:
-      _snappy.decompress_raw_into(tensor.content, raw.data)
+      _snappy.decompress_raw_into(content, raw.data)
   except cramjam.DecompressionError as e:
     raise ValueError(f'A tensor is damaged: {e}') from e
   if not is_whole:
-    out[...] = raw.view(dtype).reshape(shape)[offset:end]
+    out[...] = raw.view(out.dtype).reshape(shape)[offset:end]

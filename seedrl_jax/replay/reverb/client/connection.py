@@ -1,26 +1,25 @@
-"""Calls to a Reverb server, and recovery if it is lost.
+"""Calls and streams to a Reverb server, and recovery if it is lost.
 
 All users of a server share one `Connection`, so that one recovers for all.
 """
 
-import contextlib
+import abc
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import grpc
 
 from seedrl_jax.replay import base
-from seedrl_jax.replay.reverb import errors, streams
+from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
 _SERVICE = '/deepmind.reverb.ReverbService/'
 _RESPONSES: dict[str, Any] = {
   'ServerInfo': reverb_pb2.ServerInfoResponse,
   'MutatePriorities': reverb_pb2.Empty,
-  'Reset': reverb_pb2.Empty,
   'Checkpoint': reverb_pb2.CheckpointResponse,
 }
 # Seconds between attempts to reach a server.
@@ -30,6 +29,41 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 _ATTEMPT, _STABLE = 5.0, 20.0
 # Seconds in which a healthy server answers `peek`, and any other call.
 _GLANCE, _ANSWER = 2.0, 60.0
+_CHANNEL_OPTIONS = (
+  ('grpc.max_receive_message_length', -1),
+  ('grpc.max_send_message_length', -1),
+  # Otherwise the connection to a lost server could be used again.
+  ('grpc.use_local_subchannel_pool', 1),
+  # We retry ourselves. If a server shuts down while a call begins, gRPC's own
+  # retries lose the call: it never ends, even if cancelled (seen in 1.85).
+  ('grpc.enable_retries', 0),
+  # Detects a machine that vanished. Servers close the connection if pings come
+  # less than five minutes apart.
+  ('grpc.keepalive_time_ms', 310_000),
+  ('grpc.keepalive_timeout_ms', 20_000),
+  # Otherwise a retry after a refused connection waits for a second.
+  ('grpc.initial_reconnect_backoff_ms', 100),
+  # Gives up a connection that nobody accepts.
+  ('grpc.min_reconnect_backoff_ms', 5_000),
+  ('grpc.enable_http_proxy', 0),
+)
+
+
+def open_channel(address: str) -> grpc.Channel:
+  """Returns a channel to 'host:port', which the caller closes."""
+  return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+
+
+def answers(address: str, timeout: float) -> bool:
+  """Returns whether a Reverb server answers within `timeout` seconds."""
+  with open_channel(address) as channel:
+    # Without serializers, gRPC passes bytes through.
+    call = channel.unary_unary(f'{_SERVICE}ServerInfo')
+    try:
+      call(b'', timeout=timeout, wait_for_ready=True)
+    except grpc.RpcError:
+      return False
+  return True
 
 
 class Connection:
@@ -62,8 +96,6 @@ class Connection:
     self.generation = 0
     self._last_found = self._deadline = -math.inf
     self._wait = 0.0
-    # Why the server was lost, in gRPC's words.
-    self._reason = ''
     self.address = self._read_address()
 
   def recover(self, generation: int, reason: str | None = None) -> None:
@@ -76,10 +108,9 @@ class Connection:
       self.check()
       if generation != self.generation:
         return
-      self._reason = reason or ''
       try:
         self._on_lost()
-        self._reach()
+        self._reach(reason)
       except BaseException as e:
         if not isinstance(e, base.StoreClosed):
           self._failure = e
@@ -93,7 +124,7 @@ class Connection:
     if self._failure is not None:
       raise self._failure
 
-  def _reach(self) -> None:
+  def _reach(self, loss: str | None) -> None:
     # If a server that was found is lost again at once, the deadline stays and
     # the waits grow.
     if time.monotonic() - self._last_found > _STABLE:
@@ -111,9 +142,7 @@ class Connection:
         if time.monotonic() < self._deadline:
           self._last_found = time.monotonic()
           return
-        reason = 'it is lost again and again'
-        if self._reason:
-          reason += f', {self._reason}'
+        reason = f'it is lost again and again, {loss or "without a reason"}'
       except grpc.RpcError as e:
         self.check()
         reason = e.code().name
@@ -132,13 +161,10 @@ class Connection:
   def peek(self) -> Mapping[str, reverb_pb2.TableInfo]:
     """Returns `server_info`, or raises ReverbError without any recovery."""
     try:
-      response = self._call('ServerInfo', reverb_pb2.Empty(), _GLANCE)
+      return _by_name(self._call('ServerInfo', reverb_pb2.Empty(), _GLANCE))
     except grpc.RpcError as e:
       self.check()
-      raise errors.ServerLost(
-        f'The Reverb server at {self.address} does not answer at the moment.'
-      ) from e
-    return _by_name(response)
+      raise errors.translate(e, self.address, 'read the state') from e
 
   def mutate(self, table: str, priorities: Mapping[int, float]) -> None:
     """Sets priorities by item key; the server ignores unknown keys."""
@@ -146,11 +172,6 @@ class Connection:
     for key, priority in priorities.items():
       request.updates.add(key=key, priority=priority)
     self._unary('MutatePriorities', request, 'change priorities', table)
-
-  def reset(self, table: str) -> None:
-    """Removes everything from a table."""
-    request = reverb_pb2.ResetRequest(table=table)
-    self._unary('Reset', request, 'reset', table)
 
   def checkpoint(self, on_asked: Callable[[], None] | None = None) -> str:
     """Makes the server save its tables; returns the path on its machine."""
@@ -195,9 +216,7 @@ class Connection:
     with self._lock:
       self.check()
       if self._channel is None:
-        self._channel = grpc.insecure_channel(
-          self.address, options=streams.CHANNEL_OPTIONS
-        )
+        self._channel = open_channel(self.address)
       call = self._channel.unary_unary(
         _SERVICE + method,
         request_serializer=type(request).SerializeToString,
@@ -215,36 +234,101 @@ class Connection:
       channel.close()
 
 
-def serve_streams(
-  connection: Connection,
-  method: str,
-  table: str,
-  closed: threading.Event,
-  serve: Callable[[streams.Stream], None],
-  fail: Callable[[BaseException], None],
-) -> None:
-  """Calls `serve` with one stream after another until `closed` is set.
+class TableStream(abc.ABC):
+  """A thread that exchanges messages with a table of a server.
 
-  `fail` takes what ends this before, as `Connection.recover` raises it, or a
-  ReverbError if the server refuses a request.
+  If the server is lost, it goes on over a new stream once that is found again.
   """
-  try:
-    while not closed.is_set():
-      connection.check()
-      generation, reason = connection.generation, None
-      new = streams.Stream(connection.address, _SERVICE + method)
-      with contextlib.closing(new) as stream:
+
+  def __init__(
+    self, connection: Connection, method: str, table: str, lock: threading.Lock
+  ):
+    """Makes a thread that has not started.
+
+    `method` is 'insert' or 'sample'; `lock` guards the subclass.
+    """
+    self._connection = connection
+    self._method = method
+    self._table = table
+    self._lock = lock
+    # `_messages` waits for it.
+    self._work = threading.Condition(lock)
+    self._cancelled = False
+    self._call: Any = None
+    self._thread = threading.Thread(
+      target=self._run, name=f'reverb-{method}-{table}', daemon=True
+    )
+
+  @abc.abstractmethod
+  def _begin(self) -> None:
+    """Prepares for a new stream; called with the lock held."""
+
+  @abc.abstractmethod
+  def _messages(self, ended: threading.Event) -> Iterator[bytes]:
+    """Yields requests in gRPC's thread until `ended`, as `_work` tells."""
+
+  @abc.abstractmethod
+  def _take(self, response: bytes) -> None:
+    """Takes a response; must not wait."""
+
+  @abc.abstractmethod
+  def _fail(self, error: BaseException) -> None:
+    """Takes what ended the thread.
+
+    That is what `Connection.recover` raises, or a ReverbError if the server
+    refuses a request.
+    """
+
+  def cancel(self) -> None:
+    """Ends the stream; the lock must not be held."""
+    with self._lock:
+      self._cancelled = True
+      call = self._call
+    if call is not None:
+      call.cancel()
+
+  def join(self) -> None:
+    """Waits for the thread, if it started; close the connection before."""
+    if self._thread.ident is not None:
+      self._thread.join()
+
+  def _run(self) -> None:
+    try:
+      while not self._cancelled:
+        self._connection.check()
+        generation, reason = self._connection.generation, None
         try:
-          serve(stream)
+          self._exchange()
         except grpc.RpcError as e:
           reason = e.details()
-          if not closed.is_set() and not errors.is_lost(e):
-            doing = method.removesuffix('Stream').lower()
-            raise errors.translate(e, connection.address, doing, table) from e
-      if not closed.is_set():
-        connection.recover(generation, reason)
-  except BaseException as e:
-    fail(e)
+          if not self._cancelled and not errors.is_lost(e):
+            raise errors.translate(
+              e, self._connection.address, self._method, self._table
+            ) from e
+        if not self._cancelled:
+          self._connection.recover(generation, reason)
+    except BaseException as e:
+      self._fail(e)
+
+  def _exchange(self) -> None:
+    """Exchanges messages over a new stream, with a connection of its own."""
+    ended = threading.Event()
+    with open_channel(self._connection.address) as channel:
+      with self._lock:
+        if self._cancelled:
+          return
+        self._begin()
+        method = f'{_SERVICE}{self._method.capitalize()}Stream'
+        open_stream = channel.stream_stream(method)
+        self._call = call = open_stream(self._messages(ended))
+      try:
+        for response in call:
+          self._take(response)
+      finally:
+        call.cancel()
+        with self._lock:
+          ended.set()
+          self._work.notify_all()
 
 
 def _by_name(response: Any) -> Mapping[str, reverb_pb2.TableInfo]:

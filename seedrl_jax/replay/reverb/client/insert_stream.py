@@ -1,8 +1,4 @@
-"""Inserts items into a table of a Reverb server.
-
-All writers of a table share one `InsertStream`, so that a queue keeps their
-order. One thread encodes, one sends, and one reads acknowledgements.
-"""
+"""Inserts items into a table of a Reverb server."""
 
 import collections
 import threading
@@ -10,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 
 from seedrl_jax.replay import base, fair_queue
-from seedrl_jax.replay.reverb import streams
 from seedrl_jax.replay.reverb.client import connection as connection_lib
 from seedrl_jax.replay.reverb.client import items
 from seedrl_jax.replay.reverb.proto import reverb_pb2
@@ -29,8 +24,11 @@ class _Request:
     self.keep: set[int] = set()
 
 
-class InsertStream:
+class InsertStream(connection_lib.TableStream):
   """Inserts items in order; thread-safe.
+
+  All writers of a table share one, so that a queue keeps their order. One
+  thread encodes, one sends, and one reads acknowledgements.
 
   The server stops reading if its table is full or its ratio is reached: what it
   has not acknowledged is bounded here, so that writers wait. Unacknowledged
@@ -45,26 +43,20 @@ class InsertStream:
     max_in_flight: int,
   ):
     """Starts no thread before the first of `max_in_flight` inserts."""
-    self._connection = connection
-    self._table = table
+    super().__init__(connection, 'insert', table, threading.Lock())
     self._max_in_flight = max_in_flight
-    self._lock = threading.Lock()
     self._writers = fair_queue.FairQueue(
       self._lock, f'insert into table {table}'
     )
-    # `flush` waits for the first, the sending thread for the second.
+    # `flush` waits for it.
     self._settled = threading.Condition(self._lock)
-    self._work = threading.Condition(self._lock)
-    self._closed = threading.Event()
     self._error: BaseException | None = None
-    self._stream: streams.Stream | None = None
     # In order; the request of each unacknowledged item.
     self._pending: dict[_Request, None] = {}
     self._by_key: dict[int, _Request] = {}
     self._unsent: collections.deque[_Request] = collections.deque()
     self.bytes_sent = 0  # of all messages so far, including repeats
     self._encoding = futures.ThreadPoolExecutor(1, f'reverb-encode-{table}')
-    self._thread: threading.Thread | None = None
 
   def waits(self) -> tuple[float, int]:
     """Returns the seconds of all waits to insert, and who waits now."""
@@ -82,10 +74,7 @@ class InsertStream:
       request = _Request()
       self._pending[request] = None
       self._encoding.submit(self._encode, request, encode)
-      if self._thread is None:
-        self._thread = threading.Thread(
-          target=self._run, name=f'reverb-insert-{self._table}', daemon=True
-        )
+      if self._thread.ident is None:
         self._thread.start()
       self._writers.wake()
 
@@ -125,19 +114,11 @@ class InsertStream:
 
   def close(self) -> None:
     """Ends the stream and every wait; close the connection first."""
-    with self._lock:
-      self._writers.close()
-      self._closed.set()
-      if self._error is None:
-        self._error = base.StoreClosed(
-          f'The store was closed: no insert into {self._table}.'
-        )
-      self._settled.notify_all()
-      stream, thread = self._stream, self._thread
-    if stream is not None:
-      stream.cancel()
-    if thread is not None:
-      thread.join()
+    self._fail(
+      base.StoreClosed(f'The store was closed: no insert into {self._table}.')
+    )
+    self.cancel()
+    self.join()
     self._encoding.shutdown(cancel_futures=True)
 
   def _encode(
@@ -161,31 +142,9 @@ class InsertStream:
       self._settled.notify_all()
       self._writers.close(error)
 
-  def _run(self) -> None:
-    connection_lib.serve_streams(
-      self._connection,
-      'InsertStream',
-      self._table,
-      self._closed,
-      self._serve,
-      self._fail,
-    )
-
-  def _serve(self, stream: streams.Stream) -> None:
-    """Sends what is pending over a new stream until the server is lost."""
-    ended = threading.Event()
-
-    def end() -> None:
-      with self._lock:
-        ended.set()
-        self._work.notify_all()
-
-    with self._lock:
-      if self._closed.is_set():
-        return
-      self._unsent = collections.deque(r for r in self._pending if r.items)
-      self._stream = stream
-    stream.exchange(self._messages(ended), self._take, end)
+  def _begin(self) -> None:
+    # Sends what was not acknowledged again.
+    self._unsent = collections.deque(r for r in self._pending if r.items)
 
   def _take(self, response: bytes) -> None:
     message = reverb_pb2.InsertStreamResponse.FromString(response)

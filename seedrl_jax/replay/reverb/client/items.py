@@ -10,6 +10,9 @@ from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.client import codec
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
+# Arguments of `codec.decode_into`.
+Task = tuple[reverb_pb2.Tensor, np.ndarray, int]
+
 
 class Chunk(NamedTuple):
   """Compressed rows of columns, which items may share."""
@@ -62,12 +65,8 @@ def encode_chunk(columns: Sequence[np.ndarray]) -> Chunk:
     data_tensors_len=len(columns),
     data_uncompressed_size=sum(column.nbytes for column in columns),
   )
-  for tensor in map(codec.encode, columns):
-    message = chunk.data.tensors.add(
-      dtype=tensor.code, tensor_content=tensor.content
-    )
-    for size in tensor.shape:
-      message.tensor_shape.dim.add(size=size)
+  for column in columns:
+    codec.encode(column, chunk.data.tensors.add())
   wire = request.SerializeToString()
   if len(wire) > errors.MAX_MESSAGE_BYTES:
     raise ValueError(
@@ -129,72 +128,55 @@ def random_key() -> int:
   return secrets.randbits(64) or random_key()
 
 
-class TensorSlice(NamedTuple):
-  """Rows `offset` to `offset + length` of a compressed tensor `[rows, ...]`."""
-
-  tensor: codec.Tensor
-  offset: int
-  length: int
-
-
-class SampledColumn(NamedTuple):
-  """Slices of a column in order; `squeeze` drops the leading 1 of one row."""
-
-  slices: Sequence[TensorSlice]
-  squeeze: bool
-
-
 class DrawnItem(NamedTuple):
-  """An item, with its state at the draw; `table_size` is in items."""
+  """An item, with its state at the draw, and its chunks by key."""
 
-  key: int
-  probability: float
-  table_size: int
-  priority: float
-  columns: Sequence[SampledColumn]
+  info: reverb_pb2.SampleInfo
+  chunks: dict[int, reverb_pb2.ChunkData]
+
+  def decode(self, outs: Sequence[np.ndarray]) -> list[Task]:
+    """Returns calls of `codec.decode_into` that decode columns to `outs`.
+
+    A column's leading 1 is dropped if it is squeezed. Raises ValueError if the
+    columns do not fit.
+    """
+    columns = self.info.item.flat_trajectory.columns
+    if len(columns) != len(outs):
+      raise ValueError(
+        f'An item has {len(columns)} columns where this run writes '
+        f'{len(outs)}: another program wrote it, or another configuration; '
+        'give this run tables of its own.'
+      )
+    tasks = []
+    for column, out in zip(columns, outs, strict=True):
+      rest = out[np.newaxis] if column.squeeze else out
+      length = sum(s.length for s in column.chunk_slices)
+      if length != len(rest):
+        raise ValueError(
+          f'An item has {length} steps where an unroll has {len(rest)}: it was '
+          'written with another --config.unroll_length; give this run tables '
+          'of its own.'
+        )
+      for s in column.chunk_slices:
+        tensor = self.chunks[s.chunk_key].data.tensors[s.index]
+        tasks.append((tensor, rest[: s.length], s.offset))
+        rest = rest[s.length :]
+    return tasks
 
 
 class Joiner:
   """Assembles samples from the entries of one stream."""
 
   def __init__(self) -> None:
-    self._info = reverb_pb2.SampleInfo()
-    self._chunks: dict[int, Sequence[codec.Tensor]] = {}
+    self._item = DrawnItem(reverb_pb2.SampleInfo(), {})
 
   def add(self, message: bytes) -> list[DrawnItem]:
     """Returns the samples that `message` completes."""
     complete = []
     for entry in reverb_pb2.SampleStreamResponse.FromString(message).entries:
       if entry.HasField('info'):
-        self._info = entry.info
-      for chunk in entry.data:
-        if chunk.delta_encoded:
-          raise ValueError(
-            'A sample is delta encoded: another program wrote it; give this '
-            'run tables of its own.'
-          )
-        self._chunks[chunk.chunk_key] = [
-          codec.Tensor(
-            tensor.dtype,
-            tuple([dim.size for dim in tensor.tensor_shape.dim]),
-            tensor.tensor_content,
-          )
-          for tensor in chunk.data.tensors
-        ]
+        self._item = DrawnItem(entry.info, {})
+      self._item.chunks.update((chunk.chunk_key, chunk) for chunk in entry.data)
       if entry.end_of_sequence:
-        complete.append(self._join())
-        self._info, self._chunks = reverb_pb2.SampleInfo(), {}
+        complete.append(self._item)
     return complete
-
-  def _join(self) -> DrawnItem:
-    info, item = self._info, self._info.item
-    columns = []
-    for column in item.flat_trajectory.columns:
-      slices = []
-      for s in column.chunk_slices:
-        tensor = self._chunks[s.chunk_key][s.index]
-        slices.append(TensorSlice(tensor, s.offset, s.length))
-      columns.append(SampledColumn(slices, column.squeeze))
-    return DrawnItem(
-      item.key, info.probability, info.table_size, item.priority, columns
-    )

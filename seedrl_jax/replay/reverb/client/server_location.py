@@ -147,7 +147,7 @@ class OwnServer:
       # Each time: a killed process loses its connections before it has ended.
       if not self._server.is_alive():
         return False
-      if server.answers(self._server.address, _PIECE):
+      if connection.answers(self._server.address, _PIECE):
         return True
     self._server.wait_end(_END)
     return False

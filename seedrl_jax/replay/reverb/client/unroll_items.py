@@ -32,19 +32,15 @@ _OVERLAP_BYTES = 1 << 12
 
 # Is `map`, or does the same in parallel.
 Mapper = Callable[..., Iterable[Any]]
-# Encodes a block, which may be written to again afterwards, and its priorities.
-Encode = Callable[[base.Block, np.ndarray, Mapper], items.Encoded]
 
 
 def encode_block(
   time_major: Sequence[bool],
   table: str,
   block: base.Block,
-  priorities: np.ndarray,
   mapper: Mapper,
 ) -> items.Encoded:
-  """Encodes a block as one item, for a queue, which has no priorities."""
-  del priorities
+  """Encodes a block as one item, for a queue."""
   steps: list[np.ndarray] = []
   rest: list[np.ndarray] = []
   for leaf, major in zip(block.leaves, time_major, strict=True):
@@ -101,14 +97,13 @@ class Rows:
     return _bytes(steps), _bytes(rest)
 
   def unpack(
-    self, columns: Sequence[items.SampledColumn], block: base.Block, index: int
+    self, item: items.DrawnItem, block: base.Block, index: int
   ) -> None:
-    """Writes the columns of an item to column `index` of a block."""
+    """Writes an item to column `index` of a block."""
     steps = np.empty(self.num_steps, self.step)
     rest = np.empty(1, self.rest)
-    for column, rows in zip(columns, (steps, rest), strict=True):
-      for source, out in _pieces(column, _bytes(rows)):
-        _decode(source, out)
+    for task in item.decode([_bytes(steps), _bytes(rest)]):
+      codec.decode_into(*task)
     for i in self._steps:
       block.leaves[i][:, index] = steps[str(i)]
     for i in self._others:
@@ -134,7 +129,7 @@ class UnrollEncoder:
   def encode(
     self, block: base.Block, priorities: np.ndarray, mapper: Mapper
   ) -> items.Encoded:
-    """See `Encode`."""
+    """Encodes a block, which may be written to again afterwards."""
     env_ids = block.unroll.env_id.tolist()
     steps, rest = self._rows.pack(block)
     encoded = list(
@@ -198,13 +193,9 @@ def decode_blocks(
 ) -> base.Sample:
   """Decodes a queue's items; raises ValueError if they do not fit."""
   taken = [pool.take() for _ in drawn]
-  for sample, block in zip(drawn, taken, strict=True):
-    _check_columns(sample.columns, len(block.leaves))
-    tasks: list[tuple[items.TensorSlice, np.ndarray]] = []
-    for column, leaf in zip(sample.columns, block.leaves, strict=True):
-      out = leaf[np.newaxis] if column.squeeze else leaf
-      tasks += _pieces(column, out)
-    list(mapper(_decode, *zip(*tasks, strict=True)))
+  for item, block in zip(drawn, taken, strict=True):
+    tasks = item.decode(block.leaves)
+    list(mapper(codec.decode_into, *zip(*tasks, strict=True)))
   return base.Sample(taken, pool.give_back)
 
 
@@ -218,50 +209,15 @@ def decode_unrolls(
   """Decodes a replay's items; raises ValueError if they do not fit."""
   taken = [pool.take() for _ in range(len(drawn) // pool.width)]
   places = [(block, i) for block in taken for i in range(pool.width)]
-  for sample in drawn:
-    _check_columns(sample.columns, 2)
-  columns = [sample.columns for sample in drawn]
-  list(mapper(rows.unpack, columns, *zip(*places, strict=True)))
-  keys = np.array([s.key for s in drawn], np.uint64)
+  list(mapper(rows.unpack, drawn, *zip(*places, strict=True)))
+  infos = [item.info for item in drawn]
+  keys = np.array([info.item.key for info in infos], np.uint64)
   return base.ReplaySample(
     blocks=taken,
     on_release=pool.give_back,
     keys=keys,
-    probabilities=np.array([s.probability for s in drawn], np.float32),
-    table_size=np.array([s.table_size for s in drawn], np.float32),
-    priorities=np.array([s.priority for s in drawn]),
+    probabilities=np.array([info.probability for info in infos], np.float32),
+    table_size=np.array([info.table_size for info in infos], np.float32),
+    priorities=np.array([info.item.priority for info in infos]),
     on_update=functools.partial(update_priorities, keys),
   )
-
-
-def _check_columns(
-  columns: Sequence[items.SampledColumn], expected: int
-) -> None:
-  if len(columns) != expected:
-    raise ValueError(
-      f'An item has {len(columns)} columns where this run writes {expected}: '
-      'another program wrote it, or another configuration; give this run '
-      'tables of its own.'
-    )
-
-
-def _pieces(
-  column: items.SampledColumn, out: np.ndarray
-) -> list[tuple[items.TensorSlice, np.ndarray]]:
-  """Pairs the slices of a column with their rows of `out`."""
-  rows = sum(s.length for s in column.slices)
-  if rows != len(out):
-    raise ValueError(
-      f'An item has {rows} steps where an unroll has {len(out)}: it was '
-      'written with another --config.unroll_length; give this run tables of '
-      'its own.'
-    )
-  ends = itertools.accumulate(s.length for s in column.slices)
-  return [
-    (s, out[end - s.length : end])
-    for s, end in zip(column.slices, ends, strict=True)
-  ]
-
-
-def _decode(source: items.TensorSlice, out: np.ndarray) -> None:
-  codec.decode_into(source.tensor, out, source.offset)

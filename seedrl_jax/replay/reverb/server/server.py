@@ -11,11 +11,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import grpc
 from absl import logging
 
 from seedrl_jax.replay import base
-from seedrl_jax.replay.reverb import errors, streams
+from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.server import checkpoint_files
 from seedrl_jax.runtime import process as process_lib
 
@@ -28,7 +27,6 @@ _LOG_LINES = 3
 _START = 120.0
 # Bytes of a checkpoint that a slow machine loads per second.
 _LOAD_RATE = 10e6
-_INFO = '/deepmind.reverb.ReverbService/ServerInfo'
 _ENVIRONMENT = {
   'TF_CPP_MIN_LOG_LEVEL': '2',
   'TF_ENABLE_ONEDNN_OPTS': '0',
@@ -40,19 +38,6 @@ _ENVIRONMENT = {
 
 class ServerFailed(errors.ReverbError):
   """The server did not start, or ended by itself."""
-
-
-def answers(address: str, timeout: float) -> bool:
-  """Returns whether a Reverb server answers within `timeout` seconds."""
-  with grpc.insecure_channel(
-    address, options=streams.CHANNEL_OPTIONS
-  ) as channel:
-    # Without serializers, gRPC passes bytes through.
-    try:
-      channel.unary_unary(_INFO)(b'', timeout=timeout, wait_for_ready=True)
-    except grpc.RpcError:
-      return False
-  return True
 
 
 class ReverbServer(contextlib.AbstractContextManager):

@@ -1,5 +1,6 @@
 """Calls, and the loss and recovery of a server."""
 
+import socket
 import threading
 
 import grpc
@@ -54,11 +55,11 @@ def test_call_is_made_again_after_a_loss(server, connect):
       raise fake_server.Abort(code)
     return reverb_pb2.Empty()
 
-  server.on_call['Reset'] = fail_twice
+  server.on_call['MutatePriorities'] = fail_twice
   connection = connect()
-  connection.reset('t')
+  connection.mutate('t', {})
   assert connection.generation == 2
-  assert [name for name, _ in server.calls].count('Reset') == 3
+  assert [name for name, _ in server.calls].count('MutatePriorities') == 3
 
 
 def test_on_lost_restarts_the_server_elsewhere(server, connect):
@@ -101,24 +102,74 @@ def test_server_that_is_lost_again_and_again_is_given_up(
 ):
   # A late answer is not a failure.
   monkeypatch.setattr(connection_lib, '_ATTEMPT', PATIENCE)
-  server.on_call['Reset'] = _raises(_CODE.UNAVAILABLE)
+  server.on_call['MutatePriorities'] = _raises(_CODE.UNAVAILABLE)
   with pytest.raises(errors.ServerLost, match='again and again'):
-    connect(patience=0.2).reset('t')
+    connect(patience=0.2).mutate('t', {})
+
+
+class _Stream(connection_lib.TableStream):
+  """Sends one empty message."""
+
+  def __init__(self, link):
+    super().__init__(link, 'sample', 't', threading.Lock())
+    self.failures = []
+
+  def _begin(self):
+    pass
+
+  def _messages(self, ended):
+    yield b''
+    ended.wait(PATIENCE)
+
+  def _take(self, response):
+    pass
+
+  def _fail(self, error):
+    self.failures.append(error)
 
 
 def test_streams_that_never_begin_are_given_up(server, connect, monkeypatch):
-  def serve(stream):
-    raise _Failure(_CODE.UNAVAILABLE, 'no server')
-
   # Another call works, so the server is found each time.
   monkeypatch.setattr(connection_lib, '_ATTEMPT', PATIENCE)
-  link, closed, failures = connect(patience=0.2), threading.Event(), []
-  connection_lib.serve_streams(
-    link, 'SampleStream', 't', closed, serve, failures.append
-  )
-  (failure,) = failures
+  server.on_sample = _raises(_CODE.UNAVAILABLE)
+  stream = _Stream(connect(patience=0.2))
+  stream._run()
+  (failure,) = stream.failures
   assert isinstance(failure, errors.ServerLost)
-  assert 'again and again, no server' in str(failure)
+  assert 'again and again, as told' in str(failure)
+
+
+def test_says_why_the_server_refused(server, connect):
+  def refuse(request):
+    raise fake_server.Abort(_CODE.RESOURCE_EXHAUSTED, 'größer als\n100% ✓')
+
+  server.on_sample = refuse
+  stream = _Stream(connect())
+  stream._run()
+  (failure,) = stream.failures
+  assert isinstance(failure, errors.RequestRefused)
+  assert 'RESOURCE_EXHAUSTED (größer als 100% ✓)' in str(failure)
+
+
+def test_a_server_that_stops_while_a_stream_begins_is_lost(connect):
+  # HTTP/2 frames: SETTINGS, and GOAWAY that no stream was processed.
+  settings = b'\0\0\0\4' + bytes(5)
+  goaway = b'\0\0\x08\7' + bytes(5 + 8)
+  lost = threading.Event()
+  with socket.create_server(('127.0.0.1', 0)) as listener:
+    address = f'127.0.0.1:{listener.getsockname()[1]}'
+    stream = _Stream(connect(address, patience=0.0, on_lost=lost.set))
+    stream._thread.start()
+    accepted, _ = listener.accept()
+    accepted.sendall(settings)
+    received = b''
+    while b'SampleStream' not in received:
+      received += accepted.recv(1 << 16)
+    accepted.sendall(goaway)
+    assert lost.wait(PATIENCE)
+  accepted.close()
+  stream.cancel()
+  stream.join()
 
 
 def test_failure_of_on_lost_ends_the_connection(server, connect):
@@ -140,15 +191,15 @@ def test_close_ends_a_call_under_way(server, connect, threads):
     gate.acquire(timeout=PATIENCE)
     return reverb_pb2.Empty()
 
-  server.on_call['Reset'] = answer
+  server.on_call['MutatePriorities'] = answer
   connection = connect()
-  threads.start(lambda: connection.reset('t'))
+  threads.start(lambda: connection.mutate('t', {}))
   assert entered.wait(PATIENCE)
   connection.close()
   assert [type(e) for e in threads.join()] == [base.StoreClosed]
   gate.release()
   with pytest.raises(base.StoreClosed):
-    connection.reset('t')
+    connection.mutate('t', {})
 
 
 def test_close_ends_a_search_for_the_server(server, connect, threads):

@@ -22,19 +22,25 @@ def server_fixture(server):
   return server
 
 
-@pytest.fixture(name='open_streams')
-def open_streams_fixture(server, monkeypatch):
+@pytest.fixture(name='open_sampler')
+def open_sampler_fixture(server, monkeypatch):
+  """Makes samplers that return the keys of a batch."""
+  monkeypatch.setattr(sampler, '_AHEAD', 0)
   with contextlib.ExitStack() as stack:
 
-    def open_streams(num_streams=1, max_per_request=16):
+    def open_sampler(num_items, num_streams=1, max_per_request=16):
       monkeypatch.setattr(sampler, '_MAX_PER_REQUEST', max_per_request)
       link = connection.Connection(server.address, PATIENCE)
+      new_sampler = sampler.Sampler(link, 't', num_items, _keys, num_streams)
+      stack.callback(new_sampler.close)
       stack.callback(link.close)
-      streams = sampler.SampleStreams(link, 't', num_streams)
-      stack.callback(streams.close)
-      return streams
+      return new_sampler
 
-    yield open_streams
+    yield open_sampler
+
+
+def _keys(drawn):
+  return [item.info.item.key for item in drawn]
 
 
 class _Counter:
@@ -62,30 +68,23 @@ class _Counter:
     return reverb_pb2.SampleStreamResponse(entries=[entry])
 
 
-def _take(streams: sampler.SampleStreams, count: int) -> list[int]:
-  return [sample.key for sample in streams.get(count)]
-
-
-def test_as_many_samples_as_were_requested(server, open_streams):
-  streams = open_streams(max_per_request=4)
-  streams.request(7)
-  assert _take(streams, 7) == list(range(1, 8))
-  streams.request(2)
-  assert _take(streams, 2) == [8, 9]
-  assert [r.num_samples for r in server.samples] == [4, 3, 2]
+def test_as_many_samples_as_were_requested(server, open_sampler):
+  drawing = open_sampler(7, max_per_request=4)
+  assert drawing.sample() == list(range(1, 8))
+  assert drawing.sample() == list(range(8, 15))
+  assert [r.num_samples for r in server.samples] == [4, 3, 4, 3]
   assert {r.table for r in server.samples} == {'t'}
   # Without a time-out the server waits.
   assert not server.samples[0].HasField('rate_limiter_timeout')
 
 
-def test_several_streams_share_the_demand(server, open_streams):
-  streams = open_streams(num_streams=3, max_per_request=2)
-  streams.request(40)
-  assert sorted(_take(streams, 40)) == list(range(1, 41))
+def test_several_streams_share_the_demand(server, open_sampler):
+  drawing = open_sampler(40, num_streams=3, max_per_request=2)
+  assert sorted(drawing.sample()) == list(range(1, 41))
   assert server.on_sample.given == 40
 
 
-def test_lost_server_is_asked_for_the_rest(server, open_streams):
+def test_lost_server_is_asked_for_the_rest(server, open_sampler):
   losses = iter([grpc.StatusCode.UNAVAILABLE])
   counter = server.on_sample
 
@@ -97,19 +96,17 @@ def test_lost_server_is_asked_for_the_rest(server, open_streams):
     yield from counter(request)
 
   server.on_sample = lost_once
-  streams = open_streams(max_per_request=5)
-  streams.request(5)
-  assert _take(streams, 5) == [1, 2, 3, 4, 5]
+  drawing = open_sampler(5, max_per_request=5)
+  assert drawing.sample() == [1, 2, 3, 4, 5]
   assert [r.num_samples for r in server.samples] == [5, 3]
 
 
-def test_refusal_reaches_whoever_comes_next(server, open_streams):
+def test_refusal_reaches_whoever_comes_next(server, open_sampler):
   def refuse(request):
     raise fake_server.Abort(grpc.StatusCode.INTERNAL)
 
   server.on_sample = refuse
-  streams = open_streams()
-  streams.request(1)
+  drawing = open_sampler(1)
   for _ in range(2):
     with pytest.raises(errors.RequestRefused, match='table t'):
-      streams.get()
+      drawing.sample()

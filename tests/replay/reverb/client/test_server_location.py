@@ -11,10 +11,10 @@ import pytest
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.client import (
+  sampler,
   server_location,
   server_rules,
   store,
-  tables,
 )
 from seedrl_jax.replay.reverb.server import server as server_lib
 from tests.patience import PATIENCE, wait_until
@@ -30,47 +30,43 @@ class _Hosts:
     self._stack = stack
 
   def server(self, config=None) -> shared_servers.SharedServer:
-    rules = server_rules.server_rules(config or self._toy.queue(), _WIDTH, 4)
-    new_store = shared_servers.SharedServer(self._factory, [rules])
+    new_store = shared_servers.SharedServer(self._factory, self._rules(config))
     new_store.start()
     self._stack.callback(new_store.close)
     return new_store
 
   def outside(self, address: str, config=None) -> store.ReverbStore:
-
-    def make_location(rules):
-      return server_location.ExternalServer(address, rules, patience=0.0)
-
-    return self._store(config, make_location)
+    rules = self._rules(config)
+    location = server_location.ExternalServer(address, rules, patience=0.0)
+    return self._store(config, location)
 
   def own(self, begin_with: str | None = None) -> store.ReverbStore:
     """Returns a store with its own server, which counts its `starts`."""
 
-    def make_location(rules):
-      self._process = shared_servers.SharedServer(self._factory, rules)
-      return server_location.OwnServer(self._process, PATIENCE, begin_with)
-
-    return self._store(None, make_location)
+    self._process = shared_servers.SharedServer(
+      self._factory, self._rules(None)
+    )
+    location = server_location.OwnServer(self._process, PATIENCE, begin_with)
+    return self._store(None, location)
 
   @property
   def starts(self) -> int:
     return self._process.starts
 
-  def _store(self, config, make_location) -> store.ReverbStore:
-    new_store = store.ReverbStore(
-      [config or self._toy.queue()],
-      self._toy.spec(),
-      _WIDTH,
-      make_location,
-      batch_size=4,
-    )
+  def _rules(self, config) -> list[dict]:
+    config = config or self._toy.queue()
+    return [server_rules.server_rules(config, _WIDTH, 4)]
+
+  def _store(self, config, location) -> store.ReverbStore:
+    configs = [config or self._toy.queue()]
+    new_store = store.ReverbStore(configs, self._toy.spec(), _WIDTH, location)
     self._stack.callback(new_store.close)
     return new_store
 
 
 @pytest.fixture(name='hosts')
 def hosts_fixture(reverb_servers, toy, monkeypatch) -> Iterator[_Hosts]:
-  monkeypatch.setattr(tables, '_AHEAD', 0)
+  monkeypatch.setattr(sampler, '_AHEAD', 0)
   monkeypatch.setattr(store, '_FLUSH_SECONDS', PATIENCE)
   with contextlib.ExitStack() as stack:
     yield _Hosts(reverb_servers, toy, stack)
@@ -93,9 +89,9 @@ def test_stores_that_share_a_queue_take_each_unroll_once(hosts, toy, threads):
       toy.insert(new_store, 't', [number, number + 1])
 
   def read(new_store: store.ReverbStore) -> None:
-    sampler = new_store.table('t').sampler(4)
+    drawing = new_store.table('t').sampler(4)
     for _ in range(10):
-      got.extend(toy.numbers(sampler.sample()))
+      got.extend(toy.numbers(drawing.sample()))
 
   for first in (0, 40):
     writer, reader = hosts.outside(address), hosts.outside(address)

@@ -1,6 +1,8 @@
 """The store on Reverb beyond the contract: threads, losses, shared steps."""
 
 import contextlib
+import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -10,9 +12,9 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb import errors
-from seedrl_jax.replay.reverb.client import server_location, store, tables
+from seedrl_jax.replay.reverb.client import sampler, server_rules, store
 from tests.patience import PATIENCE, wait_until
-from tests.replay.reverb import shared_servers
+from tests.replay.conftest import make_own_server
 
 _WIDTH = 2
 
@@ -25,20 +27,14 @@ def make_fixture(
   with contextlib.ExitStack() as stack:
 
     def make(config, spec=None, ahead=1, overlap=1) -> store.ReverbStore:
-      monkeypatch.setattr(tables, '_AHEAD', ahead)
+      monkeypatch.setattr(sampler, '_AHEAD', ahead)
       monkeypatch.setattr(store, '_FLUSH_SECONDS', PATIENCE)
 
-      def make_location(rules):
-        process = shared_servers.SharedServer(reverb_servers, rules)
-        return server_location.OwnServer(process, PATIENCE)
-
+      location = make_own_server(
+        reverb_servers, [server_rules.server_rules(config, _WIDTH, 4)]
+      )
       new_store = store.ReverbStore(
-        [config],
-        spec or toy.spec(),
-        _WIDTH,
-        make_location,
-        batch_size=4,
-        overlap=overlap,
+        [config], spec or toy.spec(), _WIDTH, location, overlap
       )
       stack.callback(new_store.close)
       return new_store
@@ -65,9 +61,7 @@ def test_a_server_that_does_not_answer_is_closed(toy):
       closed.append(True)
 
   with pytest.raises(errors.ServerLost):
-    store.ReverbStore(
-      [toy.queue(4)], toy.spec(), _WIDTH, lambda *_: Mute(), batch_size=2
-    )
+    store.ReverbStore([toy.queue(4)], toy.spec(), _WIDTH, Mute())
   assert closed == [True]
 
 
@@ -76,14 +70,14 @@ def test_batches_are_drawn_ahead(make, toy, threads, ahead):
   new_store = make(toy.queue(16), ahead=ahead)
   for number in range(0, 16, _WIDTH):
     toy.insert(new_store, 't', [number, number + 1])
-  sampler = new_store.table('t').sampler(4)
-  assert toy.numbers(sampler.sample()) == [0, 1, 2, 3]
+  drawing = new_store.table('t').sampler(4)
+  assert toy.numbers(drawing.sample()) == [0, 1, 2, 3]
   wait_until(lambda: new_store.info()['t'].samples == 4 * (1 + ahead))
   for first in (4, 8, 12):
-    numbers = toy.numbers(sampler.sample())
+    numbers = toy.numbers(drawing.sample())
     assert numbers == list(range(first, first + 4))
   with pytest.raises(replay.RateLimited):
-    sampler.sample(wait=False)
+    drawing.sample(wait=False)
 
 
 def test_no_draw_and_no_update_waits_until_the_server_has_priorities(
@@ -100,20 +94,49 @@ def test_no_draw_and_no_update_waits_until_the_server_has_priorities(
     mutate(*arguments)
 
   monkeypatch.setattr(new_store.location.link, 'mutate', slow)
-  sampler = new_store.table('t').sampler(4)
+  drawing = new_store.table('t').sampler(4)
   seen: set[int] = set()
   while len(seen) < 2 or not asked.is_set():
-    sample = sampler.sample()
+    sample = drawing.sample()
     numbers = np.array(toy.numbers(sample))
     sample.update_priorities(np.where(numbers == 1, 0.0, 3.0))
     seen |= set(numbers.tolist())
   # The server still has the initial ones.
-  np.testing.assert_array_equal(sampler.sample().priorities, 1.0)
+  np.testing.assert_array_equal(drawing.sample().priorities, 1.0)
   answer.set()
   new_store.flush()
-  sample = sampler.sample()
+  sample = drawing.sample()
   assert toy.numbers(sample) == [2] * 4
   np.testing.assert_array_equal(sample.priorities, 3.0)
+
+
+def test_a_failure_to_send_priorities_reaches_whoever_comes_next(
+  make, toy, monkeypatch
+):
+  new_store = make(toy.items(), ahead=0)
+
+  def refuse(*arguments: object) -> None:
+    raise errors.RequestRefused('no table t')
+
+  monkeypatch.setattr(new_store.location.link, 'mutate', refuse)
+  update = functools.partial(
+    new_store.table('t').update_priorities, np.ones(1, np.uint64), np.ones(1)
+  )
+  update()
+  for call in (new_store.flush, update):
+    with pytest.raises(errors.RequestRefused, match='no table t'):
+      call()
+  new_store.location.link.close()
+  with pytest.raises(replay.StoreClosed):
+    update()
+
+
+def test_a_queue_of_other_blocks_is_refused(make, toy, tmp_path, monkeypatch):
+  path = str(tmp_path / 'replay')
+  make(toy.queue()).checkpoint(path)
+  monkeypatch.setattr(sys.modules[__name__], '_WIDTH', 1)
+  with pytest.raises(replay.CheckpointError, match='blocks of 2 unrolls'):
+    make(toy.queue()).restore(path)
 
 
 def test_priorities_that_nothing_draws_by_are_not_sent(make, toy, monkeypatch):
@@ -140,7 +163,7 @@ def test_close_ends_every_thread(make, toy, threads, kind):
     threads.start(empty.sample)
     wait_until(lambda: new_store.info()['t'].waiting_samplers == 1)
   names = {thread.name.rsplit('-', 1)[0] for thread in _reverb_threads()}
-  assert {'reverb-encode', 'reverb-sample-t'} <= names
+  assert {'reverb-encode', 'reverb-sample'} <= names
   # Small unrolls need no threads of the codec.
   assert ('reverb' in names) == (kind == 'queue')
   new_store.close()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay.reverb.client import server_location, store
+from seedrl_jax.replay.reverb.client import server_location, server_rules, store
 from seedrl_jax.replay.reverb.server import server
 from tests.patience import PATIENCE
 from tests.replay.conftest import Toy
@@ -22,13 +22,11 @@ class _Killed:
   """A queue on a server that dies, and what went in and out."""
 
   def __init__(self, python: str, toy: Toy, folder: str):
-    def make_location(rules):
-      process = server.ReverbServer(python, rules, f'{folder}/server')
-      return server_location.OwnServer(process, PATIENCE)
-
-    self.store = store.ReverbStore(
-      [toy.queue(64)], toy.spec(), _WIDTH, make_location, batch_size=8
-    )
+    queue = toy.queue(64)
+    rules = [server_rules.server_rules(queue, _WIDTH, batch_size=8)]
+    process = server.ReverbServer(python, rules, f'{folder}/server')
+    location = server_location.OwnServer(process, PATIENCE)
+    self.store = store.ReverbStore([queue], toy.spec(), _WIDTH, location)
     self._folder = folder
     self._checkpoints = 0
     self._lock = threading.Lock()

@@ -125,9 +125,8 @@ class _Encoder:
     self._sent |= new
     self._kept = {chunk.key for chunk in encoded.keep}
     drawn = [_sampled(item) for item in encoded.items]
-    assert [sample.priority for sample in drawn] == [
-      i / 2 for i in range(width)
-    ]
+    priorities = [sample.info.item.priority for sample in drawn]
+    assert priorities == [i / 2 for i in range(width)]
     _assert_equal(_decoded(self._layout, drawn), block)
     return encoded.items
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from seedrl_jax.replay import base as replay
+from seedrl_jax.replay.reverb.client import connection
 from seedrl_jax.replay.reverb.server import server
 from tests.patience import PATIENCE, wait_until
 
@@ -80,7 +81,7 @@ def test_sigterm_is_enough_to_stop_it(make_server, make_client, monkeypatch):
   running.stop()
   assert running.wait_end() and not running.is_alive()
   assert 'was ended by SIGTERM' in running.how_it_ended()
-  assert not server.answers(running.address, timeout=0.1)
+  assert not connection.answers(running.address, timeout=0.1)
 
 
 def test_a_kill_is_noticed_and_a_restart_is_empty_on_the_same_port(
@@ -104,7 +105,7 @@ def test_a_kill_is_noticed_and_a_restart_is_empty_on_the_same_port(
   with socket.create_server(('', running.port)):
     running.start()
   assert running.address != address
-  assert server.answers(running.address, PATIENCE)
+  assert connection.answers(running.address, PATIENCE)
 
 
 @pytest.mark.parametrize(
