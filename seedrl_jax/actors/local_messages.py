@@ -4,7 +4,6 @@ PARAMETERS has one row with every leaf, in the order of the handshake, or no row
 if there is nothing newer. A report is due about once an unroll.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -34,18 +33,19 @@ class Report(NamedTuple):
   episodes: base.EndedEpisodes
 
 
-@dataclasses.dataclass
-class ReportTotals:
+class ReportTotals(NamedTuple):
   """Sums of reports; fields as in `Report`."""
 
   env_steps: int = 0
   store_wait: float = 0.0
   store_bytes: int = 0
 
-  def add(self, other: 'Report | ReportTotals') -> None:
-    self.env_steps += other.env_steps
-    self.store_wait += other.store_wait
-    self.store_bytes += other.store_bytes
+  def plus(self, other: Report) -> 'ReportTotals':
+    return ReportTotals(
+      self.env_steps + other.env_steps,
+      self.store_wait + other.store_wait,
+      self.store_bytes + other.store_bytes,
+    )
 
 
 def pack_report(report: Report, sequence: int) -> bytes:

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from seedrl_jax.actors.actor_side import connection
-from seedrl_jax.actors.learner_side import actor_session, server
+from seedrl_jax.actors.learner_side import server
 from tests.actors import certificates
 
 # Seconds, for time-outs that only guard against hangs.
@@ -16,7 +16,7 @@ _GUARD = 600.0
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
   """Prevents failures because a machine, or a test, is slow."""
   monkeypatch.setattr(connection, '_CONNECT_SECONDS', _GUARD)
-  monkeypatch.setattr(actor_session, '_HELLO_SECONDS', _GUARD)
+  monkeypatch.setattr(server, '_HELLO_SECONDS', _GUARD)
   monkeypatch.setattr(server, '_END_SECONDS', _GUARD)
   # Nobody comes back.
   monkeypatch.setattr(server, '_BACK_SECONDS', 0.0)

@@ -199,7 +199,7 @@ class Clock:
 
   def __init__(self, actor_server: server.ActorServer):
     """Replaces the clock of its event loop."""
-    self._loop = actor_server._state.loop
+    self._loop = actor_server.loop
     self._time = self._loop.time
     self._ahead = 0.0
     self._loop.time = lambda: self._time() + self._ahead

@@ -2,23 +2,24 @@
 
 import asyncio
 import contextlib
-import dataclasses
+import functools
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any
 
 import grpc
+import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.actors import handshake, local_messages, wire
-from seedrl_jax.actors.learner_side import (
-  actor_session,
-  remote_stream,
-  slot_allocator,
-)
+from seedrl_jax.actors.learner_side import remote_stream, slot_allocator
+from seedrl_jax.actors.learner_side.slot_allocator import StreamRefused
 from seedrl_jax.net import addresses, credentials
 
+# Seconds for an actor's first message.
+_HELLO_SECONDS = 10.0
 # Seconds for streams to end once they need nothing more from their actors.
 _END_SECONDS = 3.0
 # If an actor left so lately, the training's end waits for so long until it is
@@ -29,6 +30,141 @@ _CLOSE_SECONDS = 10.0
 # Streams beyond one for each environment: those that begin or end.
 _EXTRA_STREAMS = 128
 _KEEPALIVE_MS = 20_000
+
+_Code = grpc.StatusCode
+_log = logging.getLogger(__name__)
+
+
+class _ServerCloses(Exception):
+  """The server closes; the actor must learn of it."""
+
+
+class _Session:
+  """Serves one actor's stream in the event loop's thread.
+
+  Whatever an actor sends can end its own session, but no other.
+  """
+
+  def __init__(self, server: 'ActorServer', context: grpc.aio.ServicerContext):
+    self._server = server
+    self._context = context
+    # What the session waits for: actions from inference, None if the server
+    # closes, or a message.
+    self._answer: asyncio.Future[np.ndarray | None] | None = None
+    self._deadline: asyncio.Timeout | None = None
+
+  async def serve(self) -> None:
+    """Serves the actor until its stream ends, or has to be ended."""
+    try:
+      await self._serve()
+    except wire.WireError as e:
+      await self._context.abort(_Code.INVALID_ARGUMENT, str(e))
+    except StreamRefused as e:
+      await self._context.abort(e.code, str(e))
+    except _ServerCloses:
+      if not self._server.ended:
+        await self._context.abort(_Code.UNAVAILABLE, 'The learner stops.')
+      await self._write(wire.pack_json(wire.MessageKind.END, {}))
+
+  def close(self) -> None:
+    """Ends what the session waits for, as the server closes."""
+    if self._answer is not None and not self._answer.done():
+      self._answer.set_result(None)
+    elif self._deadline is not None and not self._deadline.expired():
+      self._deadline.reschedule(self._server.loop.time())
+    # Otherwise it ends already, or writes: gRPC cannot send a status after
+    # cutting that off.
+
+  async def _serve(self) -> None:
+    # First of all, before any message is read.
+    if not self._server.security.admits(self._context.invocation_metadata()):
+      raise StreamRefused(
+        _Code.UNAUTHENTICATED, 'The token is not the one of this learner.'
+      )
+    message = await self._read(_HELLO_SECONDS)
+    if message is None:
+      return
+    grant = self._server.allocator.allocate(handshake.unpack_hello(message))
+    try:
+      await self._write(handshake.pack_welcome(grant.welcome))
+      answer = (
+        self._answer_report if grant.lease.acts_itself else self._answer_steps
+      )
+      while (message := await self._read(self._server.timeout)) is not None:
+        await self._write(await answer(grant, message))
+    finally:
+      grant.stream.leave(grant.lease)
+      _log.debug('Run %s leaves.', grant.welcome.run_id)
+
+  async def _answer_report(
+    self, grant: slot_allocator.SlotGrant, message: wire.Message
+  ) -> bytes:
+    server, feed = self._server, self._server.allocator.feed
+    assert feed is not None
+    report = local_messages.unpack_report(message)
+    grant.lease.accept_report(message.sequence, report)
+    grant.stream.add_episodes(grant.lease, report.episodes)
+    server.reported = server.reported.plus(report)
+    if feed.has_newer(report.version):
+      return await server.loop.run_in_executor(server.copying, feed.message)
+    return local_messages.NOTHING_NEWER
+
+  async def _read(self, seconds: float) -> wire.Message | None:
+    """Returns the next message; None at the end of the stream."""
+    if self._server.is_closed:
+      raise _ServerCloses
+    try:
+      async with asyncio.timeout(seconds) as self._deadline:
+        data = await self._context.read()
+    except TimeoutError:
+      if self._server.is_closed:
+        raise _ServerCloses from None
+      raise StreamRefused(
+        _Code.DEADLINE_EXCEEDED, f'Nothing came for {seconds:g} s.'
+      ) from None
+    finally:
+      self._deadline = None
+    if data is grpc.aio.EOF:
+      return None
+    self._server.num_bytes += len(data)
+    return wire.parse(data)
+
+  async def _write(self, message: bytes) -> None:
+    self._server.num_bytes += len(message)
+    await self._context.write(message)
+
+  async def _answer_steps(
+    self, grant: slot_allocator.SlotGrant, message: wire.Message
+  ) -> bytes:
+    """Returns the message with the actions of inference."""
+    if self._server.is_closed:
+      raise _ServerCloses
+    answer = self._answer = self._server.loop.create_future()
+    deliver = functools.partial(self._deliver, answer)
+    try:
+      steps = self._server.codec.unpack_steps(message)
+      grant.stream.submit(grant.lease, message.sequence, *steps, deliver)
+      action = await answer
+    finally:
+      self._answer = None
+    if action is None:
+      raise _ServerCloses
+    return self._server.codec.pack_actions(action, message.sequence)
+
+  def _deliver(self, answer: asyncio.Future, action: np.ndarray) -> None:
+    """Hands over actions from the thread of inference."""
+
+    def set_result() -> None:
+      # The stream may have ended meanwhile.
+      if not answer.done():
+        answer.set_result(action)
+
+    try:
+      self._server.loop.call_soon_threadsafe(set_result)
+    except RuntimeError:
+      # The loop and with it the stream have ended.
+      if not self._server.is_closed:
+        raise
 
 
 class ActorServer:
@@ -46,15 +182,19 @@ class ActorServer:
     self.streams: tuple[remote_stream.RemoteStream, ...] = allocator.streams
     self.addresses: tuple[str, ...] = ()
     self._listening = tuple(listening)
-    self._state = actor_session.ServerState(
-      asyncio.new_event_loop(),
-      allocator,
-      security,
-      timeout,
-      wire.StreamCodec(allocator.spec),
-      futures.ThreadPoolExecutor(1, thread_name_prefix='actors-parameters'),
-    )
-    self._sessions: set[actor_session.ActorSession] = set()
+    self.loop = asyncio.new_event_loop()
+    self.allocator = allocator
+    self.security = security
+    self.timeout = timeout
+    self.codec = wire.StreamCodec(allocator.spec)
+    # Copies parameters from their device.
+    self.copying = futures.ThreadPoolExecutor(1, 'actors-parameters')
+    self.is_closed = False  # set from any thread, after `ended`
+    self.ended = False  # whether the training has ended
+    self.num_bytes = 0  # of all messages, in both directions
+    # Of groups that act themselves.
+    self.reported = local_messages.ReportTotals()
+    self._sessions: set[_Session] = set()
     # When a stream last ended, in the loop's time.
     self._last_end = -float('inf')
     self._started = threading.Event()
@@ -63,10 +203,6 @@ class ActorServer:
     self._thread = threading.Thread(
       target=self._run, name='actors', daemon=True
     )
-    self._start()
-
-  def _start(self) -> None:
-    """Starts the thread; raises what kept it from listening."""
     self._thread.start()
     self._started.wait()
     if self._failure is not None:
@@ -78,19 +214,13 @@ class ActorServer:
     """Number of environments that actors have brought."""
     return sum(stream.num_connected for stream in self.streams)
 
-  @property
-  def reported(self) -> local_messages.ReportTotals:
-    """Totals of groups that act themselves; a copy."""
-    return dataclasses.replace(self._state.reported)
-
   def metrics(self) -> dict[str, float]:
-    reported = self._state.reported
     return {
       'actors/connected_envs': float(self.num_connected),
-      'actors/stream_bytes': float(self._state.num_bytes),
+      'actors/stream_bytes': float(self.num_bytes),
       # Of actors that act themselves.
-      'actors/store_bytes': float(reported.store_bytes),
-      'actors/store_wait_s': reported.store_wait,
+      'actors/store_bytes': float(self.reported.store_bytes),
+      'actors/store_wait_s': self.reported.store_wait,
     }
 
   def close(self, ended: bool) -> None:
@@ -101,20 +231,20 @@ class ActorServer:
     """
     for stream in self.streams:
       stream.close()
-    if self._state.is_closed:
+    if self.is_closed:
       return
     # In this order, as sessions read both.
-    self._state.ended = ended
-    self._state.is_closed = True
+    self.ended = ended
+    self.is_closed = True
     # A loop that failed is closed already.
     with contextlib.suppress(RuntimeError):
-      self._state.loop.call_soon_threadsafe(self._stopping.set)
+      self.loop.call_soon_threadsafe(self._stopping.set)
     self._thread.join(_BACK_SECONDS + 2 * _END_SECONDS + _CLOSE_SECONDS)
 
   # -- in the event loop's thread ----------------------------------------------
 
   def _run(self) -> None:
-    loop = self._state.loop
+    loop = self.loop
     try:
       loop.run_until_complete(self._serve_all())
     except BaseException as e:
@@ -123,7 +253,7 @@ class ActorServer:
       for stream in self.streams:
         stream.close(e)
     finally:
-      self._state.copying.shutdown()
+      self.copying.shutdown()
       loop.close()
       self._started.set()
 
@@ -134,7 +264,7 @@ class ActorServer:
       self._serve,
       max_streams=num_slots + _EXTRA_STREAMS,
       max_bytes=max(
-        self._state.codec.num_bytes(num_rows),
+        self.codec.num_bytes(num_rows),
         wire.HEADER_BYTES + wire.MAX_JSON_BYTES,
         local_messages.MAX_REPORT_BYTES,
       ),
@@ -143,7 +273,7 @@ class ActorServer:
       try:
         self.addresses = tuple(
           cleanup.enter_context(
-            addresses.listening(server, address, self._state.security)
+            addresses.listening(server, address, self.security)
           )
           for address in self._listening
         )
@@ -152,8 +282,8 @@ class ActorServer:
         await self._stopping.wait()
         for session in list(self._sessions):
           session.close()
-        left = self._state.loop.time() - self._last_end
-        if self._state.ended and left < _LATELY_SECONDS:
+        left = self.loop.time() - self._last_end
+        if self.ended and left < _LATELY_SECONDS:
           await asyncio.sleep(_BACK_SECONDS)
       finally:
         # With no grace period, gRPC's clients print an error.
@@ -165,14 +295,14 @@ class ActorServer:
           await asyncio.wait(rest, timeout=_END_SECONDS)
 
   async def _serve(self, _: Any, context: grpc.aio.ServicerContext) -> None:
-    session = actor_session.ActorSession(self._state, context)
+    session = _Session(self, context)
     self._sessions.add(session)
     try:
       await session.serve()
     finally:
       self._sessions.discard(session)
-      if not self._state.is_closed:
-        self._last_end = self._state.loop.time()
+      if not self.is_closed:
+        self._last_end = self.loop.time()
 
 
 def _make_grpc_server(

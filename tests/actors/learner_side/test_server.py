@@ -1,4 +1,4 @@
-"""Tests for actors/learner_side/server.py and actor_session.py."""
+"""Tests for actors/learner_side/server.py."""
 
 import pathlib
 import threading
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from seedrl_jax.actors import handshake, local_messages, wire
-from seedrl_jax.actors.learner_side import actor_session
 from seedrl_jax.actors.learner_side import server as server_lib
 from seedrl_jax.net import credentials
 from seedrl_jax.runtime import nest
@@ -151,7 +150,7 @@ def test_a_silent_actor_is_given_up(joined: bool):
   with toys.learner(timeout=500.0) as (server, _):
     clock = toys.Clock(server)
     client = toys.Client(server.addresses[0])
-    seconds = 500.0 if joined else actor_session._HELLO_SECONDS
+    seconds = 500.0 if joined else server_lib._HELLO_SECONDS
     if joined:
       client.join(2)
       client.step(toys.FIRST, 0)
@@ -205,7 +204,7 @@ def test_who_was_lost_hears_of_the_end_on_coming_back(
     wait_until(lambda: server._last_end >= 0)
     closing = threading.Thread(target=server.close, args=(True,))
     closing.start()
-    wait_until(lambda: server._state.is_closed)
+    wait_until(lambda: server.is_closed)
     client = toys.Client(server.addresses[0])
     client.say(_HELLO)
     assert client.hear().kind == wire.MessageKind.END
@@ -227,7 +226,7 @@ def test_a_server_that_fails_tells_inference():
     toys.learner() as (server, inference),
   ):
     server._sessions.add(session)
-    server._state.loop.call_soon_threadsafe(server._stopping.set)
+    server.loop.call_soon_threadsafe(server._stopping.set)
     inference.join()
 
 
