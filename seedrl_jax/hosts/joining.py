@@ -5,7 +5,6 @@ distributed service ends the process if a host is missing.
 """
 
 import contextlib
-import dataclasses
 import ipaddress
 import logging
 import os
@@ -26,13 +25,6 @@ from seedrl_jax.hosts import several_hosts, votes
 _JAX_HEARTBEAT_SECONDS = 24 * 3600
 # Bytes of the broadcast with which host 0 sends its server's address.
 _ADDRESS_BYTES = 256
-
-
-@dataclasses.dataclass(frozen=True)
-class _Flags:
-  address: tuple[str, int]
-  count: int
-  index: int
 
 
 def join(
@@ -61,25 +53,35 @@ def join(
     return _join_on_tpu(timeout)
   if not has_flags or (num_processes == 1 and not process_id):
     return coordinator_lib.Coordinator()
-  flags = _check_flags(coordinator, num_processes, process_id)
-  interface = _interface(flags.address[0])
+  if not coordinator or num_processes is None or process_id is None:
+    raise coordinator_lib.HostsMismatch(
+      'Give all of --coordinator, --num_processes and --process_id for several '
+      'hosts, or none for one.'
+    )
+  address = _parse(coordinator)
+  if not 0 <= process_id < num_processes:
+    raise coordinator_lib.HostsMismatch(
+      f'--process_id={process_id}: with --num_processes={num_processes} give '
+      f'0 to {num_processes - 1}.'
+    )
   server = None
   with contextlib.ExitStack() as cleanup:
-    if flags.index == 0:
-      server = _open_server(flags, interface, timeout)
+    if process_id == 0:
+      server = _open_server(address, num_processes, timeout)
       cleanup.callback(server.close)
-    client = votes.VoteClient(
-      flags.address, '', flags.index, flags.count, timeout
-    )
+    client = votes.VoteClient(address, '', process_id, num_processes, timeout)
     cleanup.callback(client.leave, 'it could not join')
-    _start_jax(flags, interface, client)
+    _start_jax(address[0], num_processes, process_id, client)
     cleanup.pop_all()
-  host = several_hosts.SeveralHosts(flags.index, flags.count, client, server)
+  host = several_hosts.SeveralHosts(process_id, num_processes, client, server)
   return host.watch()
 
 
-def _start_jax(flags: _Flags, interface: str, client: votes.VoteClient) -> None:
+def _start_jax(
+  host: str, count: int, index: int, client: votes.VoteClient
+) -> None:
   """Joins JAX's distributed service, at a free port of host 0."""
+  interface = _interface(host)
   with _hold_free_port(interface) as held:
     info = client.gather([
       held.getsockname()[1],
@@ -92,13 +94,11 @@ def _start_jax(flags: _Flags, interface: str, client: votes.VoteClient) -> None:
     # Host 0 may reach itself by loopback; the others know its network address.
     others = server_addresses[1:]
     network = [x for x in others if not ipaddress.ip_address(x).is_loopback]
-    _set_cpu_address(
-      client.local_address if flags.index else [*network, *others][0]
-    )
+    _set_cpu_address(client.local_address if index else [*network, *others][0])
     jax.distributed.initialize(
-      _join_address(flags.address[0], ports[0]),
-      flags.count,
-      flags.index,
+      _join_address(host, ports[0]),
+      count,
+      index,
       # Under Slurm, JAX would give each process a single GPU.
       cluster_detection_method='deactivate',
       coordinator_bind_address=_join_address(interface or '[::]', ports[0]),
@@ -136,37 +136,17 @@ def _configure() -> None:
   logging.getLogger('jax._src.distributed').setLevel(logging.WARNING)
 
 
-def _check_flags(
-  coordinator: str, num_processes: int | None, process_id: int | None
-) -> _Flags:
-  if not coordinator or num_processes is None or process_id is None:
-    missing = [
-      flag
-      for flag, value in (
-        ('--coordinator', coordinator or None),
-        ('--num_processes', num_processes),
-        ('--process_id', process_id),
-      )
-      if value is None
-    ]
-    raise coordinator_lib.HostsMismatch(
-      f'{" and ".join(missing)} missing: give all of --coordinator, '
-      '--num_processes and --process_id for several hosts, or none for one.'
-    )
+def _parse(coordinator: str) -> tuple[str, int]:
+  """Returns host and port of host:port."""
   host, _, port = coordinator.rpartition(':')
   if not host or not port.isdigit() or not 0 < int(port) < 65536:
     raise coordinator_lib.HostsMismatch(
       f'--coordinator={coordinator}: give host 0 and a free port of it, as '
       'host:port.'
     )
-  if not 0 <= process_id < num_processes:
-    raise coordinator_lib.HostsMismatch(
-      f'--process_id={process_id}: with --num_processes={num_processes} give '
-      f'0 to {num_processes - 1}.'
-    )
   # /etc/hosts may lack it.
   host = '127.0.0.1' if host == 'localhost' else host.strip('[]')
-  return _Flags((host, int(port)), num_processes, process_id)
+  return host, int(port)
 
 
 def _interface(host: str) -> str:
@@ -178,11 +158,11 @@ def _interface(host: str) -> str:
 
 
 def _open_server(
-  flags: _Flags, interface: str, timeout: float
+  address: tuple[str, int], count: int, timeout: float
 ) -> votes.VoteServer:
-  host, port = flags.address
+  host, port = address
   try:
-    return votes.VoteServer((interface, port), '', flags.count, timeout)
+    return votes.VoteServer((_interface(host), port), '', count, timeout)
   except OSError as e:
     raise coordinator_lib.HostsMismatch(
       f'--coordinator={host}:{port}: cannot listen there ({e.strerror}); '

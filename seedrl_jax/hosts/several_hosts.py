@@ -30,7 +30,6 @@ _OWN_KEYS = (
 )
 # Seconds to wait, after an update has failed, for news of a lost host.
 _LOSS_SECONDS = 20.0
-
 # Seconds that a process has to end by itself after another host is gone.
 _GRACE_SECONDS = 30.0
 # Errors that need no further explanation.
@@ -49,23 +48,19 @@ class SeveralHosts(coordinator.Coordinator):
     index: int,
     count: int,
     votes: votes_lib.VoteClient,
-    server: votes_lib.VoteServer | None,
+    server: votes_lib.VoteServer | None,  # of host 0
   ):
-    """Only host 0 has a server."""
     self.index, self.count = index, count
     self.failures = []
     self.agreed = False
     self._votes = votes
     self._server = server
     self._check_period = 1
-    self._turn = 0
+    self._turn = 0  # updates so far
     self._ended = threading.Event()
 
   def watch(self) -> Self:
-    """Starts a thread that ends a process that a collective holds.
-
-    Returns itself.
-    """
+    """Starts a thread that ends a process that a collective holds."""
     threading.Thread(
       target=self._end_in_time, name='hosts-guard', daemon=True
     ).start()
@@ -134,14 +129,16 @@ class SeveralHosts(coordinator.Coordinator):
         raise coordinator.HostLost(sentence) from e
       raise
 
-  # -- updates -------------------------------------------------------------
-
   @contextlib.contextmanager
   def deciding(
     self, learner: learner_lib.Learner, figures: coordinator.Figures
   ) -> Iterator[coordinator.Decide]:
     def decide(ready: bool, save_due: bool) -> coordinator.Decision:
-      prints = self._fingerprints(learner) if ready else []
+      prints = []
+      if ready:
+        if self._turn % self._check_period == 0:
+          prints = learner.fingerprints()
+        self._turn += 1
       votes, progress = self._vote(figures, ready, save_due, prints)
       check_fingerprints([v['prints'] for v in votes], learner.counters.updates)
       return coordinator.Decision(
@@ -174,15 +171,6 @@ class SeveralHosts(coordinator.Coordinator):
     })
     return votes, figures.merge([v['figures'] for v in votes])
 
-  def _fingerprints(
-    self, learner: learner_lib.Learner
-  ) -> list[tuple[float, ...]]:
-    """Returns the parameters' fingerprints if a comparison is due."""
-    self._turn += 1
-    if (self._turn - 1) % self._check_period:
-      return []
-    return learner.fingerprints()
-
   def must_stop(self) -> bool:
     if self.lost:
       raise coordinator.HostLost(self.lost)
@@ -190,8 +178,6 @@ class SeveralHosts(coordinator.Coordinator):
 
   def ask_to_stop(self) -> None:
     self._votes.ask_to_stop()
-
-  # -- the end -------------------------------------------------------------
 
   def end(
     self,
@@ -222,10 +208,7 @@ class SeveralHosts(coordinator.Coordinator):
     if self.agreed:
       self._votes.gather('saved')
 
-  def leave(self) -> None:
-    self._leave('')
-
-  def _leave(self, reason: str) -> None:
+  def leave(self, reason: str = '') -> None:
     self._ended.set()
     self._votes.leave(reason)
     if self._server is not None:
@@ -235,7 +218,7 @@ class SeveralHosts(coordinator.Coordinator):
     # The others know of a lost host themselves.
     reason = '' if self.lost else reason.partition('\n')[0]
     if self.index == 0:
-      self._leave(reason)
+      self.leave(reason)
     else:
       # JAX aborts this process if host 0's ends first.
       self._votes.announce_end(reason)

@@ -20,7 +20,7 @@ from seedrl_jax.hosts import coordinator
 _SEND_SECONDS = 10.0
 _RETRY_SECONDS = 0.1  # between attempts to reach host 0
 _MOST_BYTES = 1 << 26  # of a message
-_BEATS = 4  # messages in the time after which a silent host counts as gone
+_BEAT_SECONDS = 0.25  # at most, between messages that a host is there
 
 
 def lost_sentence(host: int, what: str) -> str:
@@ -37,7 +37,7 @@ class HostWire:
     end: how the connection ended.
   """
 
-  def __init__(self, connection: socket.socket, timeout: float):
+  def __init__(self, connection: socket.socket):
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     self.end = 'its connection was closed'
     self._socket = connection
@@ -45,36 +45,23 @@ class HostWire:
     self._lock = threading.Lock()
     self._closed = threading.Event()
     self._beating: threading.Thread | None = None
-    self._keep_alive(timeout)
 
   def set_timeout(self, seconds: float) -> None:
     """Sets after how long the other process counts as gone if it is silent.
 
-    Both sides set the same. Each then sends messages from a thread, so a
-    process that is busy is not gone, but a frozen one is.
+    Both sides do. Each then sends messages from a thread, so a process that is
+    busy is not gone, but a frozen one is.
     """
-    self._keep_alive(seconds)
-    self._socket.settimeout(seconds)
+    # Raises if the connection has ended.
+    with contextlib.suppress(OSError):
+      self._socket.settimeout(seconds)
     if self._beating is None:
-      self._beating = _start('hosts-beat', self._beat, seconds / _BEATS)
+      pause = min(seconds / 4, _BEAT_SECONDS)
+      self._beating = _start('hosts-beat', self._beat, pause)
 
   def _beat(self, pause: float) -> None:
     while not self._closed.wait(pause):
       self.send('alive')
-
-  def _keep_alive(self, seconds: float) -> None:
-    """Makes the systems ask each other whether the machines are there."""
-    self._seconds = seconds
-    # The system's limit.
-    whole = max(1, min(int(seconds), 32767))
-    pause = max(1, whole // 4)
-    tcp = socket.IPPROTO_TCP
-    # Raises if the connection has ended.
-    with contextlib.suppress(OSError):
-      self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-      self._socket.setsockopt(tcp, socket.TCP_KEEPIDLE, pause)
-      self._socket.setsockopt(tcp, socket.TCP_KEEPINTVL, pause)
-      self._socket.setsockopt(tcp, socket.TCP_USER_TIMEOUT, 1000 * whole)
 
   def send(self, *message: Any) -> None:
     """Sends a message; `receive` finds out if the other side is gone."""
@@ -90,7 +77,7 @@ class HostWire:
     except (ConnectionError, ValueError):
       return None
     except TimeoutError:
-      self.end = f'it was silent for {self._seconds:g} s'
+      self.end = f'it was silent for {self._socket.gettimeout():g} s'
       return None
     except OSError as e:
       self.end = e.strerror or str(e)
@@ -137,16 +124,11 @@ class VoteClient:
     connection = _connect(address, join_timeout)
     self.local_address: str = connection.getsockname()[0]
     self.server_address: str = connection.getpeername()[0]
-    self._wire = HostWire(connection, join_timeout)
+    self._wire = HostWire(connection)
     self._wire.send('hello', secret, index, count)
-    self._reader = threading.Thread(
-      target=self._read, name='hosts-reader', daemon=True
-    )
-    self._reader.start()
-
-  def set_timeout(self, seconds: float) -> None:
-    """See `HostWire.set_timeout`."""
-    self._wire.set_timeout(seconds)
+    self.set_timeout = self._wire.set_timeout
+    self.set_timeout(join_timeout)
+    self._reader = _start('hosts-reader', self._read)
 
   def gather(self, value: Any) -> list[Any]:
     """Waits for a value of each host; returns all of them by index.
@@ -214,7 +196,7 @@ def _connect(address: tuple[str, int], timeout: float) -> socket.socket:
   deadline = time.monotonic() + timeout
   while True:
     try:
-      connection = socket.create_connection(address, _SEND_SECONDS)
+      return socket.create_connection(address, _SEND_SECONDS)
     except OSError as e:
       if time.monotonic() > deadline:
         raise coordinator.HostsMismatch(
@@ -223,9 +205,6 @@ def _connect(address: tuple[str, int], timeout: float) -> socket.socket:
           'correct the address.'
         ) from e
       time.sleep(_RETRY_SECONDS)
-      continue
-    connection.settimeout(None)
-    return connection
 
 
 @dataclasses.dataclass
@@ -267,7 +246,7 @@ class VoteServer:
     self._acceptor = _start('hosts-server', self._accept)
 
   def set_timeout(self, seconds: float) -> None:
-    """Sets after how long a machine counts as gone if it is silent."""
+    """See `HostWire.set_timeout`."""
     with self._lock:
       self._timeout = seconds
       for voter in self._voters.values():
@@ -289,13 +268,12 @@ class VoteServer:
   def _serve(self, connection: socket.socket) -> None:
     """Handles a host's messages until it leaves or is gone."""
     connection.settimeout(_SEND_SECONDS)
-    wire = HostWire(connection, self._timeout)
+    wire = HostWire(connection)
     match wire.receive():
       case ['hello', self._secret, int(index), int(count)]:
         if problem := self._join(index, count, wire):
           wire.send('lost', problem)
         else:
-          connection.settimeout(None)
           self._read(index, wire)
     wire.close()
 
@@ -312,6 +290,7 @@ class VoteServer:
           f'--process_id={index}: there is a host {index} already; give every '
           'host another.'
         )
+      wire.set_timeout(self._timeout)
       self._voters[index] = _Voter(wire, threading.current_thread())
       lost, stop_wanted = self._lost, self._stop_wanted
     # The others got these before it joined.

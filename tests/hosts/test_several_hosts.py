@@ -20,7 +20,7 @@ from tests.hosts import ports
 @pytest.mark.parametrize(
   'flags, sentence',
   [
-    (('', 2, None), '--coordinator and --process_id missing: '),
+    (('', 2, None), 'Give all of --coordinator, --num_processes and '),
     (('a', 2, 0), '--coordinator=a: give host 0 and a free port of it, as '),
     (('a:1', 2, 2), '--process_id=2: with --num_processes=2 give 0 to 1.'),
     (('127.0.0.1:{}', 2, 1), 'host 0 was not found there for 0.1 s '),

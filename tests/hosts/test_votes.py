@@ -114,24 +114,12 @@ def test_leaving_is_no_loss(hosts: _Hosts):
   assert [host.lost for host in hosts.all] == ['', '']
 
 
-def test_both_sides_ask_whether_a_silent_one_is_there(hosts: _Hosts):
-  hosts.gather(0, 0)
-  hosts.server.set_timeout(8.0)
-  hosts.all[1].set_timeout(8.0)
-  for wire in hosts.server._voters[1].wire, hosts.all[1]._wire:
-    options = [
-      wire._socket.getsockopt(socket.IPPROTO_TCP, option)
-      for option in (socket.TCP_KEEPIDLE, socket.TCP_USER_TIMEOUT)
-    ]
-    assert options == [2, 8000]
-
-
 @pytest.fixture(name='wires')
 def wires_fixture() -> Iterator[list[votes.HostWire]]:
   """Both ends of a connection."""
   with socket.create_server(('127.0.0.1', 0)) as listener:
     first = socket.create_connection(listener.getsockname())
-    wires = [votes.HostWire(s, _LONG) for s in (first, listener.accept()[0])]
+    wires = [votes.HostWire(s) for s in (first, listener.accept()[0])]
   yield wires
   for wire in wires:
     wire.close()
