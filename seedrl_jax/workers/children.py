@@ -38,8 +38,8 @@ class Child:
   Attributes:
     link: socket to the process; it sends a byte when it is ready.
     is_ready: whether the running process has sent that byte.
-    failure: why the run must end, a sentence: the process has hung or cannot be
-      started again. '' if neither.
+    failure: sentence why the run must end; '' if it need not.
+    deaths: of processes so far.
   """
 
   def __init__(
@@ -148,15 +148,13 @@ class Child:
     if code == 0 or self._stopping.is_set():
       return False
     if has_hung:
-      self.failure = hang_message(self._title, self._patience)
-      return False
-    if not was_ready:
+      self.failure = _hang_message(self._title, self._patience)
+    elif not was_ready:
       self.failure = (
         f'{self._title} has ended with {_describe(code)} before it was ready: '
         f'{_last_line(self._log)} (all in {self._log}).'
       )
-      return False
-    return True
+    return not self.failure
 
   def _set_ready(self) -> None:
     self.is_ready = True
@@ -173,7 +171,6 @@ def parent_info() -> dict[str, Any] | None:
 
 
 def stop(children: Sequence[Child]) -> None:
-  """Ends processes and their threads."""
   for child in children:
     child.terminate()
   for child in children:
@@ -210,7 +207,7 @@ def keep_running(patience: float) -> int:
     if is_stopping:
       child.terminate()
     if not wait_for_end(child, patience):
-      process.write(sys.stderr, hang_message('Worker 0', patience) + '\n')
+      process.write(sys.stderr, _hang_message('Worker 0', patience) + '\n')
       return 1
     code = child.returncode
     if code >= 0 or is_stopping:
@@ -267,8 +264,7 @@ def wait_for_end(
   return False
 
 
-def hang_message(title: str, patience: float) -> str:
-  """Returns the sentence that ends a run."""
+def _hang_message(title: str, patience: float) -> str:
   return (
     f'{title} has hung: it has used no processor time for {patience:g} s; give '
     'it longer with --config.asynchronous.patience, or start the run again to '

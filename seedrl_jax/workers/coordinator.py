@@ -24,7 +24,7 @@ from seedrl_jax.runtime import config_files, process, threads
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.workers import board as board_lib
 from seedrl_jax.workers import children as children_lib
-from seedrl_jax.workers import server, shared, synchronous
+from seedrl_jax.workers import server, shared
 from seedrl_jax.workers import updater as updater_lib
 
 
@@ -133,8 +133,6 @@ class AsynchronousWorkers(coordinator.Coordinator):
     self._step = updater_lib.AsynchronousStep(agent, self._config.asynchronous)
     return self._step
 
-  # -- the start -----------------------------------------------------------
-
   def share(
     self, record: dict[str, Any], state: update.LearnerState
   ) -> tuple[dict[str, Any], update.LearnerState]:
@@ -176,7 +174,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
         self._start_shard,
       )
     if settings.share == 'sync':
-      return synchronous.SynchronousMemory(
+      return shared.SynchronousMemory(
         trainer,
         self._board,
         self._sockets,
@@ -243,11 +241,18 @@ class AsynchronousWorkers(coordinator.Coordinator):
       'config': config_files.flat_config(self._config),
       'replay_address': replay_address,
     }
+
+    def make_info(index: int, deaths: int) -> dict[str, Any]:
+      # Each start has seeds of its own.
+      record = {**self._record, 'starts': self._record['starts'] + deaths}
+      now = {'worker': index, 'record': record, 'progress': self._progress}
+      return info | now
+
     for index in range(1, self.count):
       self._children.append(
         children_lib.Child(
           f'Worker {index}',
-          functools.partial(self._make_info, index, info),
+          functools.partial(make_info, index),
           tuple(fds.values()),
           self._workdir.of_host(index).path / 'worker.log',
           processors(index),
@@ -256,24 +261,9 @@ class AsynchronousWorkers(coordinator.Coordinator):
         )
       )
 
-  def _make_info(
-    self, index: int, info: Mapping[str, Any], deaths: int
-  ) -> dict[str, Any]:
-    """Returns the settings for a process of worker `index`."""
-    # Each start has seeds of its own.
-    record = {**self._record, 'starts': self._record['starts'] + deaths}
-    return {
-      **info,
-      'worker': index,
-      'record': record,
-      'progress': self._progress,
-    }
-
   def _on_death(self, index: int) -> None:
     self._board.restart(index)
     self._say(f'Worker {index} has died; it is started again.')
-
-  # -- updates -------------------------------------------------------------
 
   @contextlib.contextmanager
   def deciding(
@@ -313,8 +303,6 @@ class AsynchronousWorkers(coordinator.Coordinator):
     for child in self._children:
       child.terminate()
 
-  # -- the end -------------------------------------------------------------
-
   def end(
     self,
     learner: learner_lib.Learner,
@@ -330,8 +318,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
     # The last checkpoint needed them.
     children_lib.stop(self._shards)
 
-  def leave(self) -> None:
-    children_lib.stop(self._shards)
+  leave = wait_saved
 
   def fail(self, reason: str, text: str) -> None:
     children_lib.stop(self._children)

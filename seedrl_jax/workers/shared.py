@@ -2,18 +2,23 @@
 
 Hogwild! (Niu et al. 2011, arXiv 1106.5730) updates shared parameters without
 locks: two updates at once may lose a part of each other. A3C (Mnih et al. 2016,
-arXiv 1602.01783) shares RMSProp's statistics in the same way.
+arXiv 1602.01783) shares RMSProp's statistics in the same way. Synchronous
+workers are for comparison.
 """
 
 import fcntl
+import os
+import signal
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from seedrl_jax.hosts import coordinator
 from seedrl_jax.workers import board as board_lib
-from seedrl_jax.workers import flat
+from seedrl_jax.workers import flat, links
 from seedrl_jax.workers import memory as memory_lib
 
 # Seconds between two tries to take the lock.
@@ -133,6 +138,90 @@ class SharedMemory:
       self._target.copy(),
       [x.copy() for x in self._optimizer],
     )
+
+
+class SynchronousMemory(SharedMemory):
+  """Memory that the first worker updates with the mean of one gradient of each.
+
+  The others send a byte when their gradients are there, and get one back when
+  the parameters are new.
+  """
+
+  def __init__(
+    self,
+    trainer: flat.FlatTrainer,
+    board: board_lib.Board,
+    sockets: Callable[[], Mapping[int, socket.socket]],
+    fds: Mapping[str, int],
+    count: int,
+    patience: float,
+  ):
+    """Makes the memory, or opens that of `fds`.
+
+    Args:
+      trainer, board, fds: see `SharedMemory`.
+      sockets: returns those of the first worker to the others that have
+        started, by index; of another one, its socket to the first.
+      count: number of workers.
+      patience: seconds that the first worker waits for another's gradient.
+    """
+    super().__init__(trainer, board, fds)
+    self._gradient_memory = memory_lib.Memory(
+      [('f4', (count, trainer.size))], fds.get('gradients')
+    )
+    (self._gradients,) = self._gradient_memory.arrays
+    self._sockets, self._patience = sockets, patience
+
+  @property
+  def fds(self) -> dict[str, int]:
+    return super().fds | {'gradients': self._gradient_memory.fd}
+
+  def apply(
+    self, gradient: np.ndarray, version: int, learning_rate: float
+  ) -> None:
+    index, sockets = self._board.index, self._sockets()
+    self._gradients[index] = gradient
+    if index:
+      if not (_send(sockets[0]) and self._receive(0, sockets[0])):
+        # The first worker has ended the run.
+        os.kill(os.getpid(), signal.SIGTERM)
+      return
+    # A socket that has ended is of a worker that has died: go on without.
+    present = {i: x for i, x in sockets.items() if self._receive(i, x)}
+    mean = self._gradients[[index, *present]].mean(axis=0)
+    super().apply(mean, version, learning_rate)
+    for connection in present.values():
+      _send(connection)
+
+  def _receive(self, index: int, connection: socket.socket) -> bool:
+    """Returns whether a worker has answered; False if it has ended.
+
+    Raises:
+      WorkerFailed: if it neither answers nor ends.
+    """
+    deadline = time.monotonic() + self._patience
+    connection.settimeout(links.LOOK_SECONDS)
+    while True:
+      try:
+        return bool(connection.recv(1))
+      except TimeoutError:
+        # Only the first worker ends the run; it may evaluate for long itself.
+        if index and time.monotonic() > deadline:
+          raise coordinator.WorkerFailed(
+            f'Worker {index} has not answered for {self._patience:g} s; give '
+            'it longer with --config.asynchronous.patience, or start the run '
+            'again to resume from its last checkpoint.'
+          ) from None
+      except OSError:
+        return False
+
+
+def _send(connection: socket.socket) -> bool:
+  """Returns whether there is somebody to send to."""
+  try:
+    return bool(connection.send(b'.'))
+  except OSError:
+    return False
 
 
 def update_target(rate: float, params: np.ndarray, target: np.ndarray) -> None:

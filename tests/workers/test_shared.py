@@ -16,7 +16,7 @@ import pytest
 from seedrl_jax.configs import dqn_cartpole
 from seedrl_jax.hosts import coordinator
 from seedrl_jax.workers import board as board_lib
-from seedrl_jax.workers import children, flat, shared, synchronous
+from seedrl_jax.workers import children, flat, shared
 from tests import runs
 from tests.patience import PATIENCE
 from tests.workers import test_flat
@@ -254,7 +254,7 @@ def test_synchronous_workers_apply_the_mean_of_their_gradients():
   ours, theirs = socket.socketpair()
   trainer, boards = _Subtracting(), _boards(2)
   make = functools.partial(
-    synchronous.SynchronousMemory, trainer, count=2, patience=PATIENCE
+    shared.SynchronousMemory, trainer, count=2, patience=PATIENCE
   )
   first = make(board=boards[0], sockets=lambda: {1: ours}, fds={})
   second = make(board=boards[1], sockets=lambda: {0: theirs}, fds=first.fds)
