@@ -33,18 +33,15 @@ AgentOutput = types.Nest
 
 
 class UpdateOutput(NamedTuple):
-  """What an update returns besides the next state.
+  """What an update returns besides the next state."""
 
-  Attributes:
-    metrics: scalars, the same on all devices, which are read as float32. Names
-      without a group go to `losses/`.
-    finite: bool, the same on all devices; if False, the learner keeps the
-      previous state and stops.
-    priorities: float32 `[B]`, of the device's unrolls; None: not prioritised.
-  """
-
+  # Scalars, the same on all devices, which are read as float32. Names without a
+  # group go to `losses/`.
   metrics: Mapping[str, jax.Array]
+  # Bool, the same on all devices; if False, the learner keeps the previous
+  # state and stops.
   finite: jax.Array
+  # Float32 [B], of the device's unrolls; None: not prioritised.
   priorities: jax.Array | None = None
 
 
@@ -72,15 +69,13 @@ class UpdateInPieces:
   """An `UpdateFn` that the learner runs as separate calls, for less memory.
 
   Within one program XLA works on all pieces at once, despite barriers.
-
-  Attributes:
-    cut: (state, batch, key) -> (initial total, list of pieces).
-    accumulate: (total, state, piece) -> (total, result of the piece).
-    finish: (state, total, results, progress) -> (state, `UpdateOutput`).
   """
 
+  # (state, batch, key) -> (initial total, list of pieces).
   cut: Callable[..., tuple[Any, list[Any]]]
+  # (total, state, piece) -> (total, result of the piece).
   accumulate: Callable[..., tuple[Any, Any]]
+  # (state, total, results, progress) -> (state, `UpdateOutput`).
   finish: Callable[..., tuple[State, UpdateOutput]]
 
   def __call__(
@@ -167,12 +162,12 @@ def make_act(
     env_id: jax.Array,
   ) -> tuple[AgentOutput, Core]:
     inputs = jax.tree.map(lambda x: x[None], step)
-    network = params if network_params is None else network_params(params)
+    network, first = params, []
+    if network_params is not None:
+      network, first = network_params(params), [params]
     outputs, core = module.apply({'params': network}, inputs, core)
     outputs = jax.tree.map(lambda x: x[0], outputs)
-    if network_params is None:
-      return choose(key, outputs, env_id), core
-    return choose(params, key, outputs, env_id), core
+    return choose(*first, key, outputs, env_id), core
 
   return act
 

@@ -1,9 +1,11 @@
 """Epsilon-greedy exploration, with Ape-X's ladder or DQN's schedule."""
 
 import functools
-from typing import NamedTuple
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-import chex
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,12 +21,37 @@ class ActingParams(NamedTuple):
   """What acting needs of a Q agent's state."""
 
   network: base.Params
-  epsilon: types.Nest  # float32, of training environments; () if no schedule
+  epsilon: types.Nest  # float32, of training environments; () for the ladder
 
 
-def network_params(params: ActingParams) -> base.Params:
-  """Returns the network's part of the acting parameters."""
-  return params.network
+network_params = operator.attrgetter('network')
+
+
+def make_act(
+  module: nn.Module,
+  config: types.Config,
+  env_spec: types.EnvSpec,
+  make_output: Callable[[jax.Array, jax.Array], base.AgentOutput],
+) -> base.ActFn:
+  """Returns an epsilon-greedy `ActFn`, given `config.exploration`.
+
+  `make_output` maps actions `[B]` and values `[B, A]` to the agent's output.
+  """
+
+  def choose(
+    params: ActingParams, key: jax.Array, q_values: jax.Array, env_id: jax.Array
+  ) -> base.AgentOutput:
+    epsilon: Any = params.epsilon
+    if isinstance(epsilon, tuple):
+      epsilon = ladder(
+        config.epsilon_base, config.epsilon_alpha, env_spec.num_envs, env_id
+      )
+    epsilon = base.with_evaluation(
+      epsilon, config.eval_epsilon, env_spec, env_id
+    )
+    return make_output(epsilon_greedy(key, q_values, epsilon), q_values)
+
+  return base.make_act(module, choose, network_params)
 
 
 def ladder(
@@ -67,10 +94,8 @@ def epsilon_greedy(
   `q_values` is float32 `[B, A]`, `action_masks.ILLEGAL` of illegal actions;
   `epsilon`, `[B]`, is the probability of a uniformly random legal action.
   """
-  batch, _ = q_values.shape
-  chex.assert_shape(epsilon, (batch,))
   explore_key, action_key = jax.random.split(key)
-  explores = jax.random.uniform(explore_key, (batch,)) < epsilon
+  explores = jax.random.uniform(explore_key, epsilon.shape) < epsilon
   random_action = uniform(action_key, q_values != action_masks.ILLEGAL)
   best = jnp.argmax(q_values, axis=-1).astype(jnp.int32)
   return jnp.where(explores, random_action, best)

@@ -77,27 +77,18 @@ def learning_rate(config: types.Config) -> Callable[[jax.Array], jax.Array]:
 
 
 def apply_gradient(
-  optimizer: optax.GradientTransformation,
-  learning_rate: jax.Array,
-  gradient: base.Params,
-  state: Any,
-  clip_norm: float,
+  optimizer: optax.GradientTransformation,  # for a learning rate of 1
+  learning_rate: jax.Array,  # float32 scalar
+  gradient: base.Params,  # the mean over devices
+  state: Any,  # of an agent, of which `params` and `opt_state` are read
+  clip_norm: float,  # see `gradient_metrics`
+  # Changes the updates, if only of some parameters.
   scale: Callable[[base.Params], base.Params] = lambda updates: updates,
 ) -> tuple[base.Params, optax.OptState, dict[str, jax.Array]]:
-  """Takes an optimiser step.
+  """Returns parameters and optimiser's state after a step, and metrics.
 
-  Args:
-    optimizer: for a learning rate of 1.
-    learning_rate: float32 scalar.
-    gradient: the mean over devices.
-    state: an agent's state; only `params` and `opt_state` are read.
-    clip_norm: see `gradient_metrics`.
-    scale: changes the updates, if only of some parameters.
-
-  Returns:
-    the parameters, the optimiser's state, and metrics. These are not finite if
-    the step is not: an optimiser can divide by zero though the gradient is
-    finite.
+  These are not finite if the step is not: an optimiser can divide by zero
+  though the gradient is finite.
   """
   params = state.params
   updates, opt_state = optimizer.update(gradient, state.opt_state, params)

@@ -1,7 +1,8 @@
 """An update made of a loss, one optimiser step and a target network.
 
 `make_trainer` makes it from the configuration's sections `optimizer` and
-`learner`. Agents with an update of their own use `optimizers` alone.
+`learner`. Agents with an update of their own may use `run_minibatches`, or
+`optimizers` alone.
 """
 
 import dataclasses
@@ -15,24 +16,19 @@ import optax
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, optimizers
-from seedrl_jax.networks import pixels, popart
+from seedrl_jax.networks import block_conv, pixels, popart
 
 
 class LossOutput(NamedTuple):
-  """A loss's auxiliary outputs.
-
-  Attributes:
-    metrics, priorities: see `base.UpdateOutput`.
-    valid_share: share of valid transitions in a loss to which the others add 0.
-      The trainer divides loss and gradient by its mean over pieces and devices:
-      a mean over all becomes one over valid transitions.
-    returns: of the value head, like the loss not yet divided; None without
-      PopArt.
-  """
+  """A loss's auxiliary outputs; see also `base.UpdateOutput`."""
 
   metrics: Mapping[str, jax.Array]
   priorities: jax.Array | None = None
+  # Share of valid transitions in a loss to which the others add 0. The trainer
+  # divides loss and gradient by its mean over pieces and devices: a mean over
+  # all becomes one over valid transitions.
   valid_share: jax.Array | float = 1.0
+  # Of the value head, like the loss not yet divided; None without PopArt.
   returns: popart.BatchMoments | None = None
 
 
@@ -72,36 +68,28 @@ _Piece = tuple[types.Batch, jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class Trainer:
-  """Minimises a loss.
-
-  Attributes:
-    optimizer: for a learning rate of 1.
-    learning_rate: progress of the run, in [0, 1] -> float32.
-    target_update_period: in updates; 0 if there is no target network.
-    target_update_rate: what the target network then takes of the parameters.
-    clip_norm: gradient norm at which `optimizer` clips; 0 if it does not. Only
-      used for metrics.
-    project: maps updated params to the nearest allowed ones.
-    moments: of the normalised pixels of an observation `[T, B, ...]`.
-    absorb_returns: adds a batch's returns to PopArt's statistics; None without.
-    micro_batches: equal pieces of a device's share, processed one by one to
-      save memory.
-    keeps_progress: whether the state has the run's progress, as for a schedule
-      of exploration.
-  """
+  """Minimises a loss."""
 
   loss: LossFn
-  optimizer: optax.GradientTransformation
+  optimizer: optax.GradientTransformation  # for a learning rate of 1
+  # Of the run's progress, in [0, 1].
   learning_rate: Callable[[jax.Array], jax.Array]
-  target_update_period: int = 0
+  target_update_period: int = 0  # in updates; 0 if there is no target network
+  # What the target network then takes of the parameters.
   target_update_rate: float = 1.0
+  # Gradient norm at which `optimizer` clips, for metrics; 0 if it does not.
   clip_norm: float = 0.0
+  # Maps updated params to the nearest allowed ones.
   project: Callable[[base.Params], base.Params] = lambda params: params
+  # Of the normalised pixels of an observation `[T, B, ...]`.
   moments: Callable[[types.Nest], pixels.NamedMoments] = lambda observation: {}
+  # Adds a batch's returns to PopArt's statistics; None without.
   absorb_returns: (
     Callable[[base.Params, popart.BatchMoments], base.Params] | None
   ) = None
+  # Equal pieces of a device's share, processed one by one to save memory.
   micro_batches: int = 1
+  # Whether the state has the run's progress, as for exploration's schedule.
   keeps_progress: bool = False
 
   def init(self, params: base.Params) -> TrainState:
@@ -135,12 +123,9 @@ class Trainer:
       results.append(priorities)
     total = jax.tree.map(lambda x: x / self.micro_batches, total)
     loss, grads = of_valid(total.valid_share, (total.loss, total.gradient))
-    metrics = optimizers.gradient_metrics(grads, self.clip_norm)
-    return (
-      grads,
-      total.metrics | {'total': loss} | metrics,
-      _concatenate(results),
-    )
+    metrics = {**total.metrics, 'total': loss}
+    metrics |= optimizers.gradient_metrics(grads, self.clip_norm)
+    return grads, metrics, _concatenate(results)
 
   def _update(
     self,
@@ -155,10 +140,12 @@ class Trainer:
   def _cut(
     self, state: TrainState, batch: types.Batch, key: jax.Array
   ) -> tuple[_Total, list[_Piece]]:
-    pieces = [
-      (piece, jax.random.fold_in(key, i))
-      for i, piece in enumerate(_split(batch, self.micro_batches))
-    ]
+    chex.assert_is_divisible(len(batch.weight), self.micro_batches)
+    size = len(batch.weight) // self.micro_batches
+    pieces = []
+    for i in range(self.micro_batches):
+      piece = base.select_unrolls(batch, slice(i * size, (i + 1) * size))
+      pieces.append((piece, jax.random.fold_in(key, i)))
     shapes, _ = jax.eval_shape(self._gradient, state, pieces[0])
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), pieces
 
@@ -234,15 +221,6 @@ def _concatenate(parts: Sequence[jax.Array | None]) -> jax.Array | None:
   return jnp.concatenate(arrays) if arrays else None
 
 
-def _split(batch: types.Batch, pieces: int) -> list[types.Batch]:
-  chex.assert_is_divisible(batch.weight.shape[0], pieces)
-  size = batch.weight.shape[0] // pieces
-  return [
-    base.select_unrolls(batch, slice(i * size, (i + 1) * size))
-    for i in range(pieces)
-  ]
-
-
 def make_trainer(config: types.Config, loss: LossFn, **changes: Any) -> Trainer:
   """Returns the trainer that the configuration asks for, with `changes`."""
   return Trainer(
@@ -253,3 +231,52 @@ def make_trainer(config: types.Config, loss: LossFn, **changes: Any) -> Trainer:
     clip_norm=config.optimizer.clip_norm,
     **changes,
   )
+
+
+# Makes an optimiser step on the samples of some indices, int32 `[N]`. Samples
+# are unrolls (`base.select_unrolls` takes them by index) or single transitions
+# of a flat batch.
+StepFn = Callable[[Any, jax.Array], tuple[Any, base.UpdateOutput]]
+
+
+def run_minibatches(
+  step: StepFn,
+  state: Any,
+  key: jax.Array,
+  *,
+  size: int,
+  epochs: int,
+  minibatches: int,
+) -> tuple[Any, base.UpdateOutput]:
+  """Makes `epochs` x `minibatches` steps, each epoch in another order.
+
+  Under `base.AXIS`, each device shuffles its own `size` samples; the step takes
+  the mean of the devices' gradients. `key` is the device's.
+
+  Returns:
+    the last state, and the mean of the steps' metrics; finite if all steps are.
+  """
+  orders = [
+    jax.random.permutation(k, size).reshape((minibatches, -1))
+    for k in jax.random.split(key, epochs)
+  ]
+  rows = jnp.concatenate(orders)
+  with block_conv.for_loops():
+    state, outputs = jax.lax.scan(step, state, rows)
+  metrics = jax.tree.map(lambda x: jnp.mean(x, axis=0), outputs.metrics)
+  return state, base.UpdateOutput(metrics, jnp.all(outputs.finite))
+
+
+def refuse_pieces(config: types.Config) -> None:
+  """Raises ValueError if `learner.micro_batches` would cut minibatches."""
+  reason = f'{config.agent} has --config.minibatches instead'
+  base.check_fixed(config, {'learner.micro_batches': 1}, reason)
+
+
+def check_divides(size: int, count: int, key: str = 'minibatches') -> None:
+  """Raises ValueError if `count`, which is `key`, does not divide `size`."""
+  if size % count:
+    raise ValueError(
+      f'--config.{key}={count} must divide the {size} samples that a training '
+      'device gets of a batch.'
+    )

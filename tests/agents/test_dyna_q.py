@@ -11,9 +11,7 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.agents.dyna_q import keys as dyna_q_keys
-from seedrl_jax.agents.dyna_q import loss as loss_lib
 from seedrl_jax.agents.dyna_q import model as model_lib
-from seedrl_jax.agents.dyna_q import states
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.configs import dyna_q_cartpole
 from tests import runs
@@ -113,14 +111,14 @@ def _predict(params):
 def _with_states(steps):
   """Returns steps as the model takes them."""
   spec = _MASKED_SPEC if isinstance(steps.observation, dict) else _ENV_SPEC
-  state = states.from_observation(spec, steps.observation)
-  back = states.to_observation(spec, state)
+  state = model_lib.from_observation(spec, steps.observation)
+  back = model_lib.to_observation(spec, state)
   chex.assert_trees_all_equal(back, steps.observation)
   return steps._replace(observation=np.asarray(state))
 
 
 def _model_loss(params, batch, config=None):
-  return loss_lib.model_loss(
+  return model_lib.model_loss(
     config or _config().model,
     _predict(params),
     _with_states(batch.unroll.steps),
@@ -169,7 +167,7 @@ def test_model_loss_and_errors_equal_numpy(masked):
   names += ['model_mask'] * masked
   expected = dict(zip(names, np.mean(parts, axis=0), strict=True))
   chex.assert_trees_all_close(metrics, expected, rtol=1e-4)
-  error = loss_lib.rollout_error(_predict(params), steps)
+  error = model_lib.rollout_error(_predict(params), steps)
   np.testing.assert_allclose(error, np.mean(far), rtol=1e-4)
 
 
@@ -270,7 +268,7 @@ def test_losses_equal_numpy(changes, masked):
     sizes = np.ones(width)
   count = round(planning.ratio * width / planning.rollout_length)
   valid = steps.step_type[1] != _FIRST
-  starts = loss_lib.draw_starts(
+  starts = model_lib.draw_starts(
     jax.random.split(_KEY)[0], jnp.asarray(sizes), valid, count
   )
   imagined = reference.rollouts(
@@ -284,7 +282,7 @@ def test_losses_equal_numpy(changes, masked):
   model_loss, expected = _model_loss(params['model'], batch)
   real_steps = jax.tree.map(lambda x: x[: planning.rollout_length + 1], steps)
   expected |= {
-    'model_rollout': loss_lib.rollout_error(
+    'model_rollout': model_lib.rollout_error(
       _predict(params['model']), real_steps
     ),
     'q_loss': r2d2_reference.loss(config.loss, real, batch.weight, 1),
@@ -319,7 +317,7 @@ def test_rollout_ends_where_termination_is_predicted():
   starts = np.array([[1.0], [0.0], [-20.0], [-3.0]], np.float32)
   valid = np.array([True, True, True, False])
   imagined = jax.jit(
-    lambda: loss_lib.imagine(predict, policy, starts, valid, _KEY, 3)
+    lambda: model_lib.imagine(predict, policy, starts, valid, _KEY, 3)
   )()
   by_time = jax.tree.map(
     lambda x: np.asarray(x).reshape((2, 3, 4, -1)), imagined
@@ -359,7 +357,7 @@ def test_rollout_ends_where_termination_is_predicted():
   ],
 )
 def test_start_states_are_drawn_by_priority(priorities, valid, expected):
-  starts = loss_lib.draw_starts(
+  starts = model_lib.draw_starts(
     _KEY, jnp.float32(priorities), np.array(valid, bool), 10_000
   )
   share = np.bincount(starts, minlength=4) / 10_000
@@ -464,11 +462,6 @@ def test_without_imagined_transitions_it_is_dqn_to_the_bit():
       {'network.use_previous_action': True},
       {},
       r'network\.use_previous_action=True.*give False',
-    ),
-    (
-      {'planning.role': 'model', 'planning.ratio': 0.0},
-      {},
-      r'planning\.role=model.*planning\.ratio=0',
     ),
     (
       {},

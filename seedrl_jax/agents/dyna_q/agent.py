@@ -15,9 +15,7 @@ import ml_collections
 from seedrl_jax import types
 from seedrl_jax.agents import base, exploration, sgd
 from seedrl_jax.agents import transitions as transitions_lib
-from seedrl_jax.agents.dyna_q import loss as loss_lib
 from seedrl_jax.agents.dyna_q import model as model_lib
-from seedrl_jax.agents.dyna_q import states
 from seedrl_jax.agents.r2d2 import agent as r2d2
 from seedrl_jax.networks import network as network_lib
 
@@ -34,7 +32,7 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
   model = model_lib.Model(
     ml_collections.FrozenConfigDict(config.model),
     env_spec.action.num_values,
-    states.mask_size(env_spec),
+    model_lib.mask_size(env_spec),
   )
   # Imagined transitions come one by one, so that their targets have one step.
   single = config.copy_and_resolve_references()
@@ -48,7 +46,7 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
 
   def init(key: jax.Array) -> sgd.TrainState:
     observation = network_lib.dummy_inputs(env_spec).observation
-    state = states.from_observation(env_spec, observation)[0]
+    state = model_lib.from_observation(env_spec, observation)[0]
     variables = model.init(
       jax.random.fold_in(key, 1), state, jnp.zeros((1,), jnp.int32)
     )
@@ -75,7 +73,7 @@ def _check(config: types.Config, env_spec: types.EnvSpec) -> None:
       '--config.agent=dyna_q: its model cannot tell the tasks of '
       '--config.env.tasks apart; give one --config.env.id, or take r2d2.'
     )
-  specs = list(states.vector_specs(env_spec).values())
+  specs = list(model_lib.vector_specs(env_spec).values())
   is_vector = [types.is_spec(x) and len(x.shape) == 1 for x in specs] == [True]
   if not (is_vector and jnp.issubdtype(specs[0].dtype, jnp.floating)):
     raise ValueError(
@@ -92,11 +90,6 @@ def _check(config: types.Config, env_spec: types.EnvSpec) -> None:
   }
   reason = 'the model of dyna_q predicts from single observations'
   base.check_fixed(config, fixed, reason)
-  if config.planning.role == 'model' and not config.planning.ratio:
-    raise ValueError(
-      '--config.planning.role=model has no model with '
-      '--config.planning.ratio=0; give a ratio above 0.'
-    )
 
 
 # Compared by identity, as JAX hashes what it compiles.
@@ -124,13 +117,13 @@ class Loss:
   ) -> tuple[jax.Array, sgd.LossOutput]:
     """See `sgd.LossFn`; parameters have the parts 'q' and 'model'."""
     planning, steps = self.config.planning, batch.unroll.steps
-    state = states.from_observation(self.env_spec, steps.observation)
+    state = model_lib.from_observation(self.env_spec, steps.observation)
     steps = steps._replace(observation=state)
     q, target_q = params['q'], target_params['q']
     q_loss, output = self.q_agent.trainer.loss(
       q, target_q, batch, key, progress
     )
-    loss, metrics = loss_lib.model_loss(
+    loss, metrics = model_lib.model_loss(
       self.config.model, self._predictor(params), steps, batch.weight
     )
     # Rollouts train neither the model nor the policy that chooses in them.
@@ -138,7 +131,7 @@ class Loss:
     predict = self._predictor(fixed)
     # As far as sequences go.
     real = jax.tree.map(lambda x: x[: planning.rollout_length + 1], steps)
-    error = loss_lib.rollout_error(predict, real)
+    error = model_lib.rollout_error(predict, real)
     metrics |= {**output.metrics, 'model_rollout': error}
     if planning.role == 'act':
       # The errors of a model that others train.
@@ -163,7 +156,7 @@ class Loss:
   def _imagine(
     self,
     predict: model_lib.PredictFn,
-    policy: loss_lib.PolicyFn,
+    policy: model_lib.PolicyFn,
     steps: types.Steps,
     td_errors: jax.Array,
     key: jax.Array,
@@ -176,11 +169,13 @@ class Loss:
     if planning.start_states == 'uniform':
       td_errors = jnp.ones_like(td_errors)
     rollouts = round(planning.ratio * valid.size / planning.rollout_length)
-    starts = loss_lib.draw_starts(start_key, td_errors, valid, max(1, rollouts))
+    starts = model_lib.draw_starts(
+      start_key, td_errors, valid, max(1, rollouts)
+    )
     is_planning = (
       progress * self.config.total_env_frames >= planning.start_frames
     )
-    imagined = loss_lib.imagine(
+    imagined = model_lib.imagine(
       predict,
       policy,
       steps.observation[0][starts],
@@ -188,7 +183,7 @@ class Loss:
       key,
       planning.rollout_length,
     )
-    observation = states.to_observation(self.env_spec, imagined.observation)
+    observation = model_lib.to_observation(self.env_spec, imagined.observation)
     return imagined._replace(observation=observation)
 
   def _act(
@@ -201,8 +196,8 @@ class Loss:
     """Chooses legal actions of rollouts, `[N]`."""
     count = len(state)
     if self.config.planning.actions == 'random':
-      return exploration.uniform(key, states.legal(self.env_spec, state))
-    observation = states.to_observation(self.env_spec, state)
+      return exploration.uniform(key, model_lib.legal(self.env_spec, state))
+    observation = model_lib.to_observation(self.env_spec, state)
     none = jnp.zeros((count,))
     output, _ = self.q_agent.act(
       self.q_agent.acting_params(

@@ -11,10 +11,10 @@ import optax
 from seedrl_jax import types
 from seedrl_jax.agents import (
   base,
-  minibatches,
   normalization,
   optimizers,
   reward_config,
+  sgd,
 )
 from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.agents.ppo import loss as loss_lib
@@ -73,7 +73,7 @@ class _Training(NamedTuple):
 
 def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
   """Makes the agent; raises ValueError if a config value does not fit."""
-  minibatches.refuse_pieces(config)
+  sgd.refuse_pieces(config)
   network = config.network
   distribution = distributions.make(
     env_spec.action, network.min_deviation, network.first_deviation
@@ -128,15 +128,8 @@ class PPO:
 
   def check_share(self, unrolls: int) -> None:
     whole = bool(jax.tree.leaves(self.module.initial_core(1)))
-    transitions = unrolls * self.config.unroll_length
-    count = self.config.minibatches
-    minibatches.check(unrolls if whole else transitions, count)
-    normalizes = self.config.loss.normalize_advantages == 'minibatch'
-    if normalizes and transitions == count:
-      raise ValueError(
-        f'--config.minibatches={count}: normalised alone, an advantage is 0; '
-        'give fewer, or --config.loss.normalize_advantages=batch.'
-      )
+    samples = unrolls * (1 if whole else self.config.unroll_length)
+    sgd.check_divides(samples, self.config.minibatches)
 
   def act(
     self,
@@ -197,7 +190,7 @@ class PPO:
       state, returns, steps, core.network
     )
     rate = optimizers.learning_rate(self.config)(progress)
-    training, output = minibatches.run(
+    training, output = sgd.run_minibatches(
       functools.partial(self._step, data, rate),
       _Training(old_params, state.opt_state, jnp.zeros((), bool)),
       key,
@@ -234,57 +227,45 @@ class PPO:
 
     PopArt's statistics take the batch's returns once, and before it is used.
     """
+    config, params = self.config, state.params
     inputs = self._normalize(state.observations, types.agent_input(steps))
-    outputs, _ = self.module.apply({'params': state.params}, inputs, core)
-    values = outputs.baseline
-    transitions = self._transitions(steps, returns)
-    advantage = loss_lib.advantages(
-      transitions, values, self.config.loss.lambda_
+    outputs, _ = self.module.apply({'params': params}, inputs, core)
+    inputs, acted, value = jax.tree.map(
+      lambda x: x[:-1], (inputs, steps.agent_output, outputs.baseline)
     )
+    transitions = transitions_lib.from_steps(
+      steps, discount=config.loss.discount
+    )
+    if config.normalization.rewards:
+      scaled = transitions.reward / normalization.deviation(returns)
+      clip = config.normalization.reward_clip
+      reward = normalization.clipped(scaled, clip)
+      transitions = transitions._replace(reward=reward)
+    advantage = loss_lib.advantages(
+      transitions, outputs.baseline, config.loss.lambda_
+    )
+    target = value + advantage
     share = base.mean_over_devices(
       jnp.mean(transitions.valid, dtype=jnp.float32)
     )
     weight = transitions.valid / jnp.maximum(share, 1e-8)
-    samples = loss_lib.Samples(
-      weight=weight,
-      action=steps.agent_output.action[:-1],
-      log_prob=steps.agent_output.log_prob[:-1],
-      value=values[:-1],
-      target=values[:-1] + advantage,
-      advantage=advantage,
-    )
-    params = state.params
     if self.module.popart:
-      trained = jax.tree.map(lambda x: x[:-1], inputs)
-      task = self.module.network.task(trained)
+      task = self.module.network.task(inputs)
       batch_returns = popart.batch_moments(
-        popart.moments(params, task), samples.target, weight
+        popart.moments(params, task), target, weight
       )
       params = popart.absorb(params, base.mean_over_devices(batch_returns))
       advantage /= popart.moments(params, task).deviation
-      samples = samples._replace(advantage=advantage)
+    if config.loss.normalize_advantages == 'batch':
+      advantage = loss_lib.normalized(advantage, weight)
+    samples = loss_lib.Samples(
+      weight, acted.action, acted.log_prob, value, target, advantage
+    )
     metrics = loss_lib.value_metrics(samples)
     metrics['masked_share'] = 1.0 - share
-    if self.config.loss.normalize_advantages == 'batch':
-      advantage = loss_lib.normalized(advantage, weight)
-      samples = samples._replace(advantage=advantage)
-    inputs = jax.tree.map(lambda x: x[:-1], inputs)
     cut = functools.partial(_cut, whole=bool(jax.tree.leaves(core)))
     inputs, samples = jax.tree.map(cut, (inputs, samples))
     return params, Data(inputs, samples, core), metrics
-
-  def _transitions(
-    self, steps: types.Steps, returns: normalization.Statistics
-  ) -> transitions_lib.Transitions:
-    """Returns the transitions with normalised rewards, if wanted."""
-    transitions = transitions_lib.from_steps(
-      steps, discount=self.config.loss.discount
-    )
-    if not self.config.normalization.rewards:
-      return transitions
-    scaled = transitions.reward / normalization.deviation(returns)
-    clip = self.config.normalization.reward_clip
-    return transitions._replace(reward=normalization.clipped(scaled, clip))
 
   def _step(
     self, data: Data, rate: jax.Array, old: _Training, rows: jax.Array

@@ -107,8 +107,14 @@ def ppo_loss(
   policy_loss = -mean(
     jnp.minimum(ratio * samples.advantage, clipped * samples.advantage)
   )
-  values = _value_loss(config, outputs.baseline, samples, deviation)
-  baseline_loss = mean(values)
+  value = outputs.baseline
+  error = jnp.square((samples.target - value) / deviation)
+  if clip := config.value_clip:
+    # A value gains nothing from going further from where it was before.
+    change = jnp.clip((value - samples.value) / deviation, -clip, clip)
+    before = (samples.target - samples.value) / deviation
+    error = jnp.maximum(error, jnp.square(before - change))
+  baseline_loss = mean(0.5 * error)
   entropy = mean(distribution.entropy(outputs.policy))
   loss = (
     policy_loss
@@ -127,22 +133,3 @@ def ppo_loss(
     'rho': mean(ratio),
     'rho_clipped_share': mean(ratio != clipped),
   }
-
-
-def _value_loss(
-  config: types.Config,
-  value: jax.Array,
-  samples: Samples,
-  deviation: jax.Array | float,
-) -> jax.Array:
-  """Returns half the squared errors, in units of `deviation`.
-
-  With `value_clip`, a value gains nothing from going further than that from
-  where it was before the update.
-  """
-  error = jnp.square((samples.target - value) / deviation)
-  if clip := config.value_clip:
-    change = jnp.clip((value - samples.value) / deviation, -clip, clip)
-    before = (samples.target - samples.value) / deviation
-    error = jnp.maximum(error, jnp.square(before - change))
-  return 0.5 * error

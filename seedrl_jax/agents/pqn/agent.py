@@ -6,14 +6,16 @@ acted, which may be a few versions older.
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
+import rlax
 
 from seedrl_jax import types
-from seedrl_jax.agents import base, exploration, minibatches, sgd
-from seedrl_jax.agents.pqn import loss as loss_lib
+from seedrl_jax.agents import base, exploration, sgd
+from seedrl_jax.agents import transitions as transitions_lib
 from seedrl_jax.networks import block_conv, heads, health
 from seedrl_jax.networks import network as network_lib
 
@@ -33,7 +35,7 @@ class Sample(NamedTuple):
 
 def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
   """Makes the agent; raises ValueError if a config value does not fit."""
-  minibatches.refuse_pieces(config)
+  sgd.refuse_pieces(config)
   network = network_lib.make_network(config.network, env_spec)
   module = heads.QNetwork(network, hidden_size=0, dueling=False)
   init_network = network_lib.make_init(module, network, env_spec)
@@ -43,41 +45,27 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
     keeps_progress=True,
     moments=network.pixel_moments,
   )
+  explore = config.exploration
+
+  def acting_params(state: sgd.TrainState) -> exploration.ActingParams:
+    epsilon = exploration.linear(state.progress, explore, explore.decay_share)
+    return exploration.ActingParams(state.params, epsilon)
+
   return base.Agent(
     init=lambda key: trainer.init(init_network(key)),
-    acting_params=functools.partial(_acting_params, config.exploration),
+    acting_params=acting_params,
     initial_core=network.initial_core,
-    act=base.make_act(
+    act=exploration.make_act(
       module,
-      functools.partial(_choose, config.exploration, env_spec),
-      exploration.network_params,
+      config.exploration,
+      env_spec,
+      lambda action, _: AgentOutput(action),
     ),
-    update=_make_update(config, module, trainer),
+    update=functools.partial(_update, config, module, trainer),
     updates_per_batch=config.epochs * config.minibatches,
     measure=health.make_measure(module, exploration.network_params),
-    check_share=functools.partial(minibatches.check, count=config.minibatches),
+    check_share=functools.partial(sgd.check_divides, count=config.minibatches),
   )
-
-
-def _acting_params(
-  config: types.Config, state: sgd.TrainState
-) -> exploration.ActingParams:
-  epsilon = exploration.linear(state.progress, config, config.decay_share)
-  return exploration.ActingParams(state.params, epsilon)
-
-
-def _choose(
-  config: types.Config,
-  env_spec: types.EnvSpec,
-  params: exploration.ActingParams,
-  key: jax.Array,
-  q_values: jax.Array,
-  env_id: jax.Array,
-) -> AgentOutput:
-  epsilon = base.with_evaluation(
-    params.epsilon, config.eval_epsilon, env_spec, env_id
-  )
-  return AgentOutput(exploration.epsilon_greedy(key, q_values, epsilon))
 
 
 def _q_values(
@@ -87,22 +75,76 @@ def _q_values(
   return module.apply({'params': params}, inputs, unroll.initial_core)[0]
 
 
+def lambda_returns(
+  transitions: transitions_lib.Transitions, value: jax.Array, lambda_: float
+) -> jax.Array:
+  """Computes Peng's Q(lambda) returns, float32 `[T, B]`.
+
+  G_t = r_{t+1} + gamma ((1 - lambda) V(x_{t+1}) + lambda G_{t+1}), section 4 of
+  the PQN paper (arXiv 2407.04811). G is V at the end of the unroll and at a
+  truncated episode's last step. Exploring actions do not cut the trace.
+
+  Args:
+    transitions: `[T, B]`; returns are meaningless if not valid.
+    value: float32 `[T, B]`, V = max_a Q of the step each transition leads to.
+    lambda_: 0 for one-step Q-learning, 1 for Monte Carlo returns.
+  """
+  valid, reward, discount = transitions
+  goes_on = jnp.concatenate([valid[1:], jnp.ones_like(valid[:1])])
+  returns = jax.vmap(rlax.lambda_returns, in_axes=1, out_axes=1)
+  return returns(reward, discount, value, lambda_ * goes_on)
+
+
+def targets(
+  config: types.Config, q_values: jax.Array, steps: types.Steps
+) -> jax.Array:
+  """Returns the targets of Q(x_t, a_t), float32 `[T, B]`, without gradient.
+
+  Args:
+    config: `config.loss`.
+    q_values: float32 `[T + 1, B, A]`.
+    steps: `[T + 1, B]`.
+  """
+  chex.assert_type([q_values, steps.reward], jnp.float32)
+  value = jnp.max(q_values[1:], axis=-1)
+  transitions = transitions_lib.from_config(config, steps)
+  returns = lambda_returns(transitions, value, config.lambda_)
+  return jax.lax.stop_gradient(returns)
+
+
+def q_loss(
+  q_values: jax.Array, steps: types.Steps
+) -> tuple[jax.Array, sgd.LossOutput]:
+  """Computes half the mean squared error of action values.
+
+  Linear in equal pieces of the batch. `q_values` is float32 `[T + 1, B, A]`,
+  `steps` `[T + 1, B]` with an `agent_output` of `action` and `target`, whose
+  last step is not read.
+
+  Returns:
+    the sum over valid transitions divided by T x B, and auxiliary outputs.
+  """
+  chex.assert_equal_shape_prefix([q_values, steps.reward], 2)
+  valid = steps.step_type[1:] != types.StepType.FIRST
+  action, target = jax.tree.map(lambda x: x[:-1], steps.agent_output)
+  chosen = transitions_lib.of_action(q_values[:-1], action)
+  error = jnp.where(valid, target - chosen, 0.0)
+  # Divides by all transitions, so that pieces of a batch can be averaged, see
+  # `sgd.LossOutput.valid_share`.
+  loss = jnp.mean(rlax.l2_loss(error))
+  metrics = exploration.q_metrics(q_values[:-1], target, error, valid)
+  valid_share = 1.0 - metrics['masked_share']
+  return loss, sgd.LossOutput(metrics, valid_share=valid_share)
+
+
 def make_loss(module: heads.QNetwork) -> sgd.LossFn:
   """Returns the loss of unrolls of `Sample`s under `module`."""
 
   def loss(
-    params: base.Params,
-    target_params: base.Params,
-    batch: types.Batch,
-    key: jax.Array,
-    progress: types.Nest = (),
+    params: base.Params, _: base.Params, batch: types.Batch, *unused: Any
   ) -> tuple[jax.Array, sgd.LossOutput]:
-    # Neither a target network nor chance is needed.
-    del target_params, key, progress
     q_values = _q_values(module, params, batch.unroll)
-    value, metrics = loss_lib.q_loss(q_values, batch.unroll.steps)
-    valid_share = 1.0 - metrics['masked_share']
-    return value, sgd.LossOutput(metrics, valid_share=valid_share)
+    return q_loss(q_values, batch.unroll.steps)
 
   return loss
 
@@ -119,15 +161,15 @@ def with_targets(
   would fill a small host's memory.
   """
 
-  def targets(rows: jax.Array) -> jax.Array:
+  def minibatch_targets(rows: jax.Array) -> jax.Array:
     unroll = base.select_unrolls(batch, rows).unroll
     q_values = _q_values(module, params, unroll)
-    return loss_lib.targets(config.loss, q_values, unroll.steps)
+    return targets(config.loss, q_values, unroll.steps)
 
   size = batch.weight.shape[0]
   rows = jnp.arange(size).reshape((config.minibatches, -1))
   with block_conv.for_loops():
-    target = jnp.moveaxis(jax.lax.map(targets, rows), 0, 1)
+    target = jnp.moveaxis(jax.lax.map(minibatch_targets, rows), 0, 1)
   # The last step has no transition.
   target = jnp.pad(target.reshape((-1, size)), ((0, 1), (0, 0)))
   steps = batch.unroll.steps
@@ -136,30 +178,28 @@ def with_targets(
   return batch._replace(unroll=unroll)
 
 
-def _make_update(
-  config: types.Config, module: heads.QNetwork, trainer: sgd.Trainer
-) -> base.UpdateFn:
-  def update(
-    state: sgd.TrainState,
-    batch: types.Batch,
-    key: jax.Array,
-    progress: jax.Array,
+def _update(
+  config: types.Config,
+  module: heads.QNetwork,
+  trainer: sgd.Trainer,
+  state: sgd.TrainState,
+  batch: types.Batch,
+  key: jax.Array,
+  progress: jax.Array,
+) -> tuple[sgd.TrainState, base.UpdateOutput]:
+  batch = with_targets(config, module, state.params, batch)
+
+  def step(
+    state: sgd.TrainState, rows: jax.Array
   ) -> tuple[sgd.TrainState, base.UpdateOutput]:
-    batch = with_targets(config, module, state.params, batch)
+    part = base.select_unrolls(batch, rows)
+    return trainer.update(state, part, key, progress)
 
-    def step(
-      state: sgd.TrainState, rows: jax.Array
-    ) -> tuple[sgd.TrainState, base.UpdateOutput]:
-      part = base.select_unrolls(batch, rows)
-      return trainer.update(state, part, key, progress)
-
-    return minibatches.run(
-      step,
-      state,
-      key,
-      size=batch.weight.shape[0],
-      epochs=config.epochs,
-      minibatches=config.minibatches,
-    )
-
-  return update
+  return sgd.run_minibatches(
+    step,
+    state,
+    key,
+    size=batch.weight.shape[0],
+    epochs=config.epochs,
+    minibatches=config.minibatches,
+  )
