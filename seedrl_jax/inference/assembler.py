@@ -66,30 +66,20 @@ class OpenBlock:
 
 
 class Part(NamedTuple):
-  """Part of a batch of environments in one block.
-
-  Attributes:
-    rows: of the batch; slice or int `[n]`.
-    columns: of the block, for these rows; slice or int `[n]`.
-  """
+  """Part of a batch of environments in one block."""
 
   block: OpenBlock
-  rows: Any
-  columns: Any
+  rows: Any  # of the batch; slice or int [n]
+  columns: Any  # of the block, for these rows; slice or int [n]
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class EnvGroup:
-  """The environments of a batch, which may come again.
+  """The environments of a batch, which may come again."""
 
-  Attributes:
-    env_id: int `[n]`, the stream's ids, unique.
-    index: the same, as a slice if they are consecutive.
-    parts: their columns, when the assembler's `_version` was `version`.
-  """
-
-  env_id: np.ndarray
-  index: slice | np.ndarray
+  env_id: np.ndarray  # int [n], the stream's ids, unique
+  index: slice | np.ndarray  # the same, as a slice if they are consecutive
+  # Their columns, when the assembler's `_version` was `version`.
   parts: list[Part] = dataclasses.field(default_factory=list)
   version: int = -1
 
@@ -115,37 +105,6 @@ class WaitClock:
     self._clock = self.seconds, None
 
 
-class InitialCores:
-  """Core states before the first steps of unrolls that are not full yet.
-
-  Up to `depth` unrolls of an environment have begun at a time.
-  """
-
-  def __init__(self, num_envs: int, depth: int):
-    self._depth = depth
-    # Leaves [num_envs, depth, ...]; made when the first states arrive.
-    self._states: list[np.ndarray] = []
-    # Place of each environment's oldest unroll.
-    self._turn = np.zeros(num_envs, np.int64)
-
-  def keep(
-    self, env_id: np.ndarray, ahead: np.ndarray, core: list[np.ndarray]
-  ) -> None:
-    """Stores states, leaves `[n, ...]`, of unrolls `ahead` of the oldest."""
-    if not self._states:
-      shape = (len(self._turn), self._depth)
-      self._states = [np.zeros((*shape, *x.shape[1:]), x.dtype) for x in core]
-    turn = (self._turn[env_id] + ahead) % self._depth
-    for states, x in zip(self._states, core, strict=True):
-      states[env_id, turn] = x
-
-  def take(self, env_id: np.ndarray) -> list[np.ndarray]:
-    """Returns the states of the oldest unrolls, which end."""
-    turn = self._turn[env_id]
-    self._turn[env_id] = (turn + 1) % self._depth
-    return [states[env_id, turn] for states in self._states]
-
-
 class UnrollAssembler:
   """Turns steps `[B]`, in any order of environments, into blocks of unrolls.
 
@@ -155,24 +114,16 @@ class UnrollAssembler:
   def __init__(
     self,
     writer: BlockWriter,
-    global_env_id: np.ndarray,
-    num_transitions: int,
-    overlap: int,
-    block_width: int,
-    priorities: Priorities | None = None,
+    global_env_id: np.ndarray,  # int [N], of the training environments
+    num_transitions: int,  # T; an unroll has T + 1 steps
+    overlap: int,  # steps that consecutive unrolls of an environment share
+    block_width: int,  # W columns of a block
+    priorities: Priorities | None = None,  # None: all are alike
+    # Transitions of an unroll before those that train. An unroll whose trained
+    # transitions all lead to FIRST is dropped; None: never.
     burn_in: int | None = None,
   ):
-    """Starts without unrolls; raises ValueError if `overlap` is not in 1..T.
-
-    Args:
-      writer: lends and receives blocks of W = `block_width` columns.
-      global_env_id: int `[N]`, run-wide ids of the training environments.
-      num_transitions: T; an unroll has T + 1 steps.
-      overlap: steps that consecutive unrolls of an environment share.
-      priorities: of new blocks; None if all unrolls are worth the same.
-      burn_in: transitions of an unroll before those that train. An unroll whose
-        trained transitions all lead to FIRST is dropped; None: never.
-    """
+    """Starts without unrolls; raises ValueError if `overlap` is not in 1..T."""
     if not 1 <= overlap <= num_transitions:
       raise ValueError(
         f'Unrolls of {num_transitions} + 1 steps cannot overlap by {overlap}; '
@@ -196,7 +147,13 @@ class UnrollAssembler:
     self._is_idle = np.ones(num_envs, bool)  # has no column
     self._num_idle = num_envs
     self._version = 0  # counts changes of `_column`
-    self._cores = InitialCores(num_envs, num_transitions // self._stride + 1)
+    # Core states before the first steps of unrolls that are not full yet:
+    # leaves [N, depth, ...], made when the first states arrive. So many unrolls
+    # of an environment have begun at a time.
+    self._cores: list[np.ndarray] = []
+    self._depth = num_transitions // self._stride + 1
+    # Place of each environment's oldest unroll in them.
+    self._turn = np.zeros(num_envs, np.int64)
     self._ramp = np.arange(block_width)
 
   @property
@@ -227,7 +184,7 @@ class UnrollAssembler:
       starting = np.flatnonzero(rows % self._stride == 0)
       if len(starting):
         ahead = rows[starting] // self._stride
-        self._cores.keep(env_id[starting], ahead, take_core(starting))
+        self._keep_cores(env_id[starting], ahead, take_core(starting))
     self._row[index] = after
     if not in_step or row == self._length:
       done = env_id[after > self._length]
@@ -271,6 +228,17 @@ class UnrollAssembler:
         if several and isinstance(leaf, np.ndarray):
           leaf = leaf[rows]
         array[target] = leaf
+
+  def _keep_cores(
+    self, env_id: np.ndarray, ahead: np.ndarray, core: list[np.ndarray]
+  ) -> None:
+    """Stores states, leaves `[n, ...]`, of unrolls `ahead` of the oldest."""
+    if not self._cores:
+      shape = (self.num_envs, self._depth)
+      self._cores = [np.zeros((*shape, *x.shape[1:]), x.dtype) for x in core]
+    turn = (self._turn[env_id] + ahead) % self._depth
+    for states, x in zip(self._cores, core, strict=True):
+      states[env_id, turn] = x
 
   def _parts(self, columns: np.ndarray) -> Iterator[Part]:
     """Yields the parts of a batch whose columns are numbers `[n]`, n > 0."""
@@ -327,7 +295,9 @@ class UnrollAssembler:
     old = self._column[env_id]
     self._start(env_id, self._overlap)
     new = self._column[env_id]
-    core = self._cores.take(env_id)
+    turn = self._turn[env_id]
+    core = [states[env_id, turn] for states in self._cores]
+    self._turn[env_id] = (turn + 1) % self._depth
     full = []
     for block, rows, columns in self._parts(old):
       for array, x in zip(block.core, core, strict=True):
@@ -341,14 +311,11 @@ class UnrollAssembler:
     for block in full:
       del self._blocks[block.serial]
     for block in full:
-      self._insert(block.storage)
-
-  def _insert(self, block: replay.Block) -> None:
-    priorities = None
-    if self._priorities is not None:
-      priorities = self._priorities(block.unroll)
-    with self._clock:
-      self._writer.insert(block, priorities)
+      priorities = None
+      if self._priorities is not None:
+        priorities = self._priorities(block.storage.unroll)
+      with self._clock:
+        self._writer.insert(block.storage, priorities)
 
   def _is_empty(self, block: OpenBlock, columns: np.ndarray) -> np.ndarray:
     """Returns which of a block's columns `[n]` train nothing, bool `[n]`."""

@@ -1,6 +1,5 @@
 """The part of central inference that runs on an inference core."""
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -21,28 +20,18 @@ def batch_buckets(minimum: int, maximum: int) -> tuple[int, ...]:
 
   Padding to them at most doubles a batch's work. The minimum is at least 1.
   """
-  sizes = {maximum}
-  size = 1
-  while size < maximum:
-    if size >= minimum:
-      sizes.add(size)
-    size *= 2
-  return tuple(sorted(sizes))
+  powers = (1 << i for i in range(maximum.bit_length()))
+  return (*(x for x in powers if minimum <= x < maximum), maximum)
 
 
 class Programs(NamedTuple):
-  """The jitted functions of inference on a device.
+  """The jitted functions of inference on a device."""
 
-  Attributes:
-    act: (params, table, key, observation, header) -> (table, key, packed output
-      `[B, K]`, core states before).
-    restore: (table, header, core states before) -> table.
-    take: (core states, rows) -> leaves of these rows.
-  """
-
+  # (params, table, key, observation, header) -> (table, key, packed output
+  # [B, K], core states before).
   act: Any
-  restore: Any
-  take: Any
+  restore: Any  # (table, header, core states before) -> table
+  take: Any  # (core states, rows) -> leaves of these rows
 
 
 def make_programs(
@@ -53,6 +42,27 @@ def make_programs(
 ) -> Programs:
   """Returns the functions for devices of a `platform`; tables are donated."""
 
+  def act(
+    params: base.Params,
+    table: base.Core,
+    key: jax.Array,
+    observation: types.Nest,
+    packed_header: jax.Array,
+  ) -> tuple[base.Core, jax.Array, jax.Array, base.Core]:
+    inputs = header.unpack(packed_header)
+    before = jax.tree.map(
+      lambda x: x.at[inputs.slot].get(mode='promise_in_bounds'), table
+    )
+    key, act_key = jax.random.split(key)
+    step = types.AgentInput(
+      observation=observation,
+      reward=inputs.reward,
+      previous_action=inputs.previous_action,
+      first=inputs.first != 0,
+    )
+    chosen, after = agent.act(params, act_key, step, before, inputs.env_id)
+    return _put(table, inputs.slot, after), key, output.pack(chosen), before
+
   def restore(
     table: base.Core, packed_header: jax.Array, before: base.Core
   ) -> base.Core:
@@ -60,7 +70,7 @@ def make_programs(
 
   return Programs(
     act=jax.jit(
-      functools.partial(_act, agent.act, header, output),
+      act,
       donate_argnums=(1,),
       compiler_options=_SERIAL if platform == 'cpu' else None,
     ),
@@ -73,9 +83,6 @@ class DeviceStep:
   """The core states of `num_slots` environments, and the jitted act step.
 
   The table has one row more, for the padding of short batches.
-
-  Attributes:
-    header, output: how a batch's header and the agent's output are packed.
   """
 
   def __init__(
@@ -88,10 +95,10 @@ class DeviceStep:
     key: jax.Array,
   ):
     """Starts with initial core states; `output` is of `specs.output_spec`."""
+    # How a batch's header and the agent's output are packed.
     self.header = specs.Packing(specs.header_spec(spec.action))
     self.output = specs.Packing(output)
     self._spec = spec
-    self._device = device
     self._num_slots = num_slots
     core = agent.initial_core(num_slots + 1)
     self._has_core = bool(jax.tree.leaves(core))
@@ -111,10 +118,6 @@ class DeviceStep:
   def key(self) -> np.ndarray:
     """The PRNG key that the next step will split, uint32 `[2]`."""
     return np.asarray(self._key)
-
-  def set_key(self, key: np.ndarray) -> None:
-    """Sets the PRNG key, uint32 `[2]`."""
-    self._key = jax.device_put(key, self._device)
 
   def __call__(
     self, params: base.Params, observation: types.Nest, header: np.ndarray
@@ -159,7 +162,7 @@ class DeviceStep:
 
     Changes neither core states nor the PRNG key.
     """
-    key = self.key
+    key = self._key
     for size in sizes:
       blank = jax.tree.map(
         lambda s, size=size: np.zeros((size, *s.shape), s.dtype),
@@ -172,37 +175,10 @@ class DeviceStep:
         self.restore(self.make_header(size), before)
       for count in batch_buckets(1, size):
         self.take_core(before, np.zeros(count, np.int32))
-    self.set_key(key)
+    self._key = key
 
 
 def _put(table: base.Core, slot: jax.Array, rows: base.Core) -> base.Core:
   return jax.tree.map(
     lambda x, y: x.at[slot].set(y, mode='promise_in_bounds'), table, rows
   )
-
-
-def _act(
-  act: base.ActFn,
-  header_packing: specs.Packing,
-  output_packing: specs.Packing,
-  params: base.Params,
-  table: base.Core,
-  key: jax.Array,
-  observation: types.Nest,
-  packed_header: jax.Array,
-) -> tuple[base.Core, jax.Array, jax.Array, base.Core]:
-  """Gathers core states, acts and scatters; jitted by `DeviceStep`."""
-  header = header_packing.unpack(packed_header)
-  before = jax.tree.map(
-    lambda x: x.at[header.slot].get(mode='promise_in_bounds'), table
-  )
-  key, act_key = jax.random.split(key)
-  step = types.AgentInput(
-    observation=observation,
-    reward=header.reward,
-    previous_action=header.previous_action,
-    first=header.first != 0,
-  )
-  output, after = act(params, act_key, step, before, header.env_id)
-  table = _put(table, header.slot, after)
-  return table, key, output_packing.pack(output), before

@@ -25,25 +25,17 @@ class DeviceWorker:
   def __init__(
     self,
     program: unroll_program.UnrollProgram,
-    core: jax.Device,
-    seed: int,
-    key: jax.Array,
+    core: jax.Device,  # to act on
+    seed: int,  # of the environments
+    key: jax.Array,  # for actions
     parameters: worker_lib.ParameterSource,
-    writer: assembler.BlockWriter,
+    writer: assembler.BlockWriter,  # takes the program's blocks
+    # Takes its steps, if the program cuts no blocks.
     sink: assembler.UnrollAssembler | None = None,
+    # Unrolls begin only if it lets them; then the `writer`, too.
     gate: lag_gate.LagGate | None = None,
   ):
-    """Makes a worker; environments begin when it compiles.
-
-    Args:
-      core: the device to act on.
-      seed: of the environments.
-      key: for actions.
-      parameters: returns the newest ones on `core`; must not block.
-      writer: takes the program's blocks.
-      sink: takes its steps, if the program cuts no blocks.
-      gate: unrolls begin only if it lets them; then the `writer`, too.
-    """
+    """Makes a worker; environments begin when it compiles."""
     self.counters = worker_lib.WorkerCounters()
     self.num_train_envs = program.num_train
     self._program = program
@@ -54,12 +46,13 @@ class DeviceWorker:
     self._clock = assembler.WaitClock()
     self._episodes = envs.EpisodeLog()
     self._closed = threading.Event()
-    self._core = core
     self._key = jax.device_put(key, core)
     self._env_key = jax.device_put(jax.random.PRNGKey(seed), core)
     self._carry: Any = None
-    self._jitted = jax.jit(program, donate_argnums=3)
-    self._call: Callable[..., Any] = self._jitted
+    self._call: Any = jax.jit(program, donate_argnums=3)
+    self.take_episodes = self._episodes.take
+    # Lets the current call be the last; the environments are arrays.
+    self.interrupt = self.close = self._closed.set
     ids = np.arange(program.num_train, dtype=np.int32)
     self._group = assembler.EnvGroup(ids, envs.as_slice(ids))
 
@@ -74,26 +67,12 @@ class DeviceWorker:
     waited = 0.0 if self._sink is None else self._sink.waited
     return waited + self._clock.seconds
 
-  def take_episodes(self) -> list[envs.Episode]:
-    """See `EnvStream.take_episodes`."""
-    return self._episodes.take()
-
-  def interrupt(self) -> None:
-    """Lets the current call be the last."""
-    self._closed.set()
-
-  def close(self) -> None:
-    """See `interrupt`; the environments are arrays."""
-    self._closed.set()
-
   def compile(self) -> None:
     """Resets the environments and compiles the program."""
     version, params = self._parameters()
     self._carry = jax.jit(self._program.init)(self._env_key)
-    lowered = self._jitted.lower(
-      params, np.int32(version), self._key, self._carry
-    )
-    self._call = lowered.compile()
+    arguments = params, np.int32(version), self._key, self._carry
+    self._call = self._call.lower(*arguments).compile()
 
   def run(self, should_stop: Callable[[], bool]) -> None:
     """Acts until `should_stop()`, or until the store or this is closed."""
@@ -110,8 +89,11 @@ class DeviceWorker:
     """
     if self._closed.is_set():
       raise envs.StreamClosed('The environments are closed.')
+    width, blocks = self._program.block_width, []
     with self._clock:
-      blocks = self._allocate()
+      if width is not None:
+        count = self.num_train_envs // width
+        blocks = [self._writer.allocate() for _ in range(count)]
       if self._gate is not None:
         self._gate.wait()
     start = time.perf_counter()
@@ -129,13 +111,6 @@ class DeviceWorker:
       _fill(block, batch, version)
       with self._clock:
         self._writer.insert(block)
-
-  def _allocate(self) -> list[Any]:
-    width = self._program.block_width
-    if width is None:
-      return []
-    count = self._program.num_train // width
-    return [self._writer.allocate() for _ in range(count)]
 
   def _record(
     self, sink: assembler.UnrollAssembler, unrolls: tuple[types.Steps, Any]

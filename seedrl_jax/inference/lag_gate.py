@@ -18,20 +18,15 @@ class LagGate:
 
   def __init__(
     self,
-    queue: assembler.BlockWriter,
-    batch_size: int,
+    queue: assembler.BlockWriter,  # empty
+    batch_size: int,  # unrolls that the learner takes from this queue at a time
+    # Batches that the learner may train on between the parameters that act and
+    # the batch that holds their steps.
     max_lag: int,
+    # Seconds after which a complete batch counts as lost, with its server; None
+    # means never.
     patience: float | None = None,
   ):
-    """Starts with an empty queue.
-
-    Args:
-      patience: seconds after which a complete batch counts as lost, with its
-        server; None: never.
-      batch_size: unrolls that the learner takes from this queue at a time.
-      max_lag: batches that the learner may train on between the parameters that
-        act and the batch that holds their steps.
-    """
     self._queue = queue
     self._batch_size = batch_size
     self._max_lag = max_lag

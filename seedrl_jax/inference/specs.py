@@ -16,17 +16,11 @@ from seedrl_jax.agents import base
 
 
 class Header(NamedTuple):
-  """What the act step needs beside observations.
+  """What the act step needs beside observations; see `types.AgentInput`."""
 
-  Attributes:
-    slot: int32 `[B]`, rows of the core-state table.
-    env_id: int32 `[B]`, run-wide ids.
-    first, reward, previous_action: see `types.AgentInput`; `first` is int32.
-  """
-
-  slot: types.Array
-  env_id: types.Array
-  first: types.Array
+  slot: types.Array  # int32 [B], rows of the core-state table
+  env_id: types.Array  # int32 [B], run-wide ids
+  first: types.Array  # int32 [B]
   reward: types.Array
   previous_action: types.Array
 

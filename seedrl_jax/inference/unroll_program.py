@@ -13,78 +13,54 @@ from seedrl_jax.envs import action_masks
 
 
 class Carry(NamedTuple):
-  """What a call leaves to the next one; leaves `[N, ...]`.
+  """What a call leaves to the next one; leaves `[N, ...]`."""
 
-  Attributes:
-    env: the state of the environments.
-    output: their last outputs, which wait for actions.
-    previous_action: led to them.
-    core: before them.
-    episode_return, episode_length: of the episodes under way.
-  """
-
-  env: types.Nest
-  output: types.EnvOutput
-  previous_action: jax.Array
-  core: base.Core
-  episode_return: jax.Array
+  env: types.Nest  # the state of the environments
+  output: types.EnvOutput  # their last outputs, which wait for actions
+  previous_action: jax.Array  # led to them
+  core: base.Core  # before them
+  episode_return: jax.Array  # of the episodes under way
   episode_length: jax.Array
 
 
 class Episodes(NamedTuple):
-  """The ends of episodes in S steps, and the number of steps.
+  """The ends of episodes in S steps, `[S, N]`, and the number of steps."""
 
-  Attributes:
-    ended: bool `[S, N]`.
-    episode_return, length, terminated, task: `[S, N]`, where ended; the task is
-      () in a run of one.
-    env_steps: int32 `[N]`, transitions (none lead to FIRST).
-    lacks_choice: bool `[N]`, whether one began without a legal choice; () if
-      there is no action mask, or none is needed.
-  """
-
-  ended: types.Array
+  ended: types.Array  # bool; what follows counts only where it is True
   episode_return: types.Array
   length: types.Array
   terminated: types.Array
-  task: types.Nest
-  env_steps: types.Array
+  task: types.Nest  # () in a run of one task
+  env_steps: types.Array  # int32 [N], transitions (none lead to FIRST)
+  # Bool [N], whether one began without a legal choice; () if there is no action
+  # mask, or none is needed.
   lacks_choice: types.Nest
 
 
 class Acted(NamedTuple):
-  """What a call gives, on the device.
+  """What a call gives, on the device."""
 
-  Attributes:
-    key: PRNG key of the next call.
-    episodes: of all environments.
-    unrolls: of the training ones; see `UnrollProgram`.
-  """
-
-  key: jax.Array
-  episodes: Episodes
-  unrolls: Any
+  key: jax.Array  # PRNG key of the next call
+  episodes: Episodes  # of all environments
+  unrolls: Any  # of the training ones; see `UnrollProgram`
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnrollProgram:
   """Acts for `num_steps` steps in all environments of a stream.
 
-  Attributes:
-    env_id: int32 `[N]`, run-wide ids; those that train come first.
-    num_train: their number.
-    block_width: if set, `Acted.unrolls` are blocks of this many unrolls of
-      `num_steps` transitions: each a `types.Batch` with a leading axis of 1, as
-      an update takes it. The step that ends an unroll is also the next one's
-      first: it is acted for each with the same key, but with the parameters of
-      that call. If None, they are `types.Steps`, `[num_steps, num_train, ...]`,
-      and the core states before them.
+  With `block_width`, `Acted.unrolls` are blocks of this many unrolls of
+  `num_steps` transitions: each a `types.Batch` with a leading axis of 1, as an
+  update takes it. The step that ends an unroll is also the next one's first: it
+  is acted for each with the same key, but with the parameters of that call.
+  Without, they are `types.Steps`, `[num_steps, num_train, ...]`, and the core
+  states before them.
   """
 
   agent: base.Agent
   env: types.DeviceEnv
-  env_id: np.ndarray
-  num_train: int
+  env_id: np.ndarray  # int32 [N], run-wide ids; those that train come first
+  num_train: int  # number of those that train
   num_steps: int
   block_width: int | None = None
 
@@ -167,7 +143,13 @@ class UnrollProgram:
       bounded = jnp.clip(action, *bounds).astype(action.dtype)
     state, output = self.env.step(carry.env, bounded)
     moved = (output.step_type != types.StepType.FIRST).astype(jnp.int32)
-    lacks_choice = self._lacks_choice(carry.output, moved > 0)
+    lacks_choice: types.Nest = ()
+    is_lenient = self.env.spec.name.partition(':')[0] == action_masks.LENIENT
+    if self.env.spec.action_mask and not is_lenient:
+      # After LAST, and while an environment waits for its reset, nothing moves.
+      lacks_choice = (moved > 0) & action_masks.lacks_choice(
+        self.env.spec, carry.output.observation
+      )
     ended = output.step_type == types.StepType.LAST
     total = carry.episode_return + output.reward
     length = carry.episode_length + moved
@@ -184,17 +166,6 @@ class UnrollProgram:
     return carry, Episodes(
       ended, total, length, terminated, task, moved, lacks_choice
     )
-
-  def _lacks_choice(
-    self, output: types.EnvOutput, moved: jax.Array
-  ) -> types.Nest:
-    """Returns `Episodes.lacks_choice` of a step, which `moved` on or not."""
-    spec = self.env.spec
-    is_lenient = spec.name.partition(':')[0] == action_masks.LENIENT
-    if is_lenient or not spec.action_mask:
-      return ()
-    # After LAST, and while an environment waits for its reset, nothing moves.
-    return moved & action_masks.lacks_choice(spec, output.observation)
 
   def _train(self, tree: types.Nest) -> types.Nest:
     """Returns the rows of a nest `[N, ...]` that train."""

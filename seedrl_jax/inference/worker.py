@@ -15,7 +15,7 @@ from seedrl_jax.envs import base as envs
 from seedrl_jax.inference import assembler, lag_gate, specs
 from seedrl_jax.inference import device_step as device_step_lib
 
-# Returns (version, parameters on the worker's device).
+# Returns the newest (version, parameters on the worker's device) at once.
 ParameterSource = Callable[[], tuple[int, base.Params]]
 
 # Comparing with the enum itself takes four times as long.
@@ -48,62 +48,37 @@ class StepSink(Protocol):
 
 @dataclasses.dataclass
 class WorkerCounters:
-  """Counters that the worker's thread writes and any thread may read.
+  """Counters that the worker's thread writes and any thread may read."""
 
-  Attributes:
-    env_steps: transitions of training environments (no reset pseudo-steps).
-    eval_steps: transitions of evaluation environments.
-    batches: inference calls.
-    environment_wait: seconds that inference waited for environments.
-    act: seconds from a batch's arrival to its actions' departure.
-    idle_env_seconds: environments x seconds that they waited for actions.
-  """
-
-  env_steps: int = 0
-  eval_steps: int = 0
-  batches: int = 0
-  environment_wait: float = 0.0
-  act: float = 0.0
-  idle_env_seconds: float = 0.0
+  env_steps: int = 0  # transitions of training environments, without resets
+  eval_steps: int = 0  # those of evaluation environments
+  batches: int = 0  # inference calls
+  environment_wait: float = 0.0  # seconds without environments to act for
+  act: float = 0.0  # seconds from a batch's arrival to its actions' departure
+  idle_env_seconds: float = 0.0  # environments x seconds without actions
 
 
 class BatchLayout(NamedTuple):
-  """What all batches of the same environments have in common.
+  """What all batches of the same environments have in common."""
 
-  Attributes:
-    place: of the environments in arrays of the stream.
-    header: int32 `[size, H]` with slots and ids; `size` is a compiled one.
-    columns: views of the header's first `n` rows.
-    trains: int `[m]`, the rows that train; the others evaluate.
-    rows: the same, as a slice if it is one.
-    group: their environments.
-  """
-
-  place: slice | np.ndarray
-  header: np.ndarray
-  columns: specs.Header
-  trains: np.ndarray
-  rows: slice | np.ndarray
-  group: assembler.EnvGroup
+  place: slice | np.ndarray  # of the environments in arrays of the stream
+  header: np.ndarray  # int32 [size, H], slots and ids; a compiled size
+  columns: specs.Header  # views of the header's first n rows
+  trains: np.ndarray  # int [m], the rows that train; the others evaluate
+  rows: slice | np.ndarray  # the same, as a slice if it is one
+  group: assembler.EnvGroup  # their environments
 
 
 class _Acted(NamedTuple):
-  """A batch and its actions.
-
-  Attributes:
-    received: when it arrived.
-    version: of the parameters that acted.
-    agent_output: leaves `[n, ...]`.
-    before: core states before the step.
-  """
+  """A batch and its actions."""
 
   layout: BatchLayout
   output: types.EnvOutput
   previous_action: np.ndarray
-  received: float
-  version: int
-  agent_output: list[np.ndarray]
-  before: base.Core
+  received: float  # when it arrived
+  version: int  # of the parameters that acted
+  agent_output: list[np.ndarray]  # leaves [n, ...]
+  before: base.Core  # core states before the step
 
   def leaves(self) -> list[Any]:
     """Returns the leaves of `types.Steps`, in order, of all rows that train."""
@@ -123,35 +98,23 @@ class _Acted(NamedTuple):
 
 
 class InferenceWorker:
-  """Acts for one stream of environments and records their steps.
-
-  Attributes:
-    stream: the environments, those for evaluation last.
-    device_step: acts in batches of them.
-    num_train_envs: number of training environments; their ids come first.
-  """
+  """Acts for one stream of environments and records their steps."""
 
   def __init__(
     self,
-    stream: envs.EnvStream,
-    device_step: device_step_lib.DeviceStep,
-    sink: StepSink | None,
+    stream: envs.EnvStream,  # environments for evaluation have the last ids
+    device_step: device_step_lib.DeviceStep,  # with one slot per environment
+    sink: StepSink | None,  # of the training environments; None without
     parameters: ParameterSource,
-    global_env_id: np.ndarray,
+    global_env_id: np.ndarray,  # int [N], run-wide ids of the environments
+    # Unrolls of `sink`, which writes to the gate, begin only if it lets them.
     gate: lag_gate.LagGate | None = None,
   ):
-    """Makes a worker.
-
-    Args:
-      device_step: has one slot for each environment.
-      sink: of the training environments; None if there are none.
-      parameters: returns the newest parameters; must not block.
-      global_env_id: int `[N]`, run-wide ids of the stream's environments.
-      gate: unrolls of `sink`, which writes to the gate, begin only if it lets
-        them; None: at once.
-    """
     self.counters = WorkerCounters()
     self.stream = stream
+    self.take_episodes = stream.take_episodes
+    self.interrupt = stream.interrupt
+    self.close = stream.close
     self.device_step = device_step
     self.num_train_envs = 0 if sink is None else sink.num_envs
     self._sink = sink
@@ -181,18 +144,6 @@ class InferenceWorker:
   def key(self) -> np.ndarray:
     """The PRNG key of the next step, uint32 `[2]`; part of checkpoints."""
     return self.device_step.key
-
-  def take_episodes(self) -> list[envs.Episode]:
-    """See `EnvStream.take_episodes`."""
-    return self.stream.take_episodes()
-
-  def interrupt(self) -> None:
-    """See `EnvStream.interrupt`."""
-    self.stream.interrupt()
-
-  def close(self) -> None:
-    """See `EnvStream.close`."""
-    self.stream.close()
 
   def compile(self) -> None:
     """Compiles every batch size; call before the first `step`."""
@@ -243,7 +194,12 @@ class InferenceWorker:
     else:
       self._send(acted)
       self._record(sink, acted)
-    self._count(layout, first, num_first)
+    moved = trained = len(first) - num_first
+    if len(layout.trains) < len(first):
+      trained = int(np.count_nonzero(~first[layout.rows]))
+    self.counters.env_steps += trained
+    self.counters.eval_steps += moved - trained
+    self.counters.batches += 1
     self.counters.environment_wait += received - start
 
   def _act(
@@ -286,17 +242,6 @@ class InferenceWorker:
       acted = acted._replace(version=version, agent_output=agent_output)
       sink.amend(layout.group, acted.leaves())
     self._send(acted)
-
-  def _count(
-    self, layout: BatchLayout, first: np.ndarray, num_first: int
-  ) -> None:
-    moved = len(first) - num_first
-    trained = moved
-    if len(layout.trains) < len(first):
-      trained = int(np.count_nonzero(~first[layout.rows]))
-    self.counters.env_steps += trained
-    self.counters.eval_steps += moved - trained
-    self.counters.batches += 1
 
   def _make_layout(self, env_id_bytes: bytes) -> BatchLayout:
     """Makes the layout of batches of environments, int32 `[n]`."""

@@ -97,7 +97,7 @@ def _central(
   )
   parts = runs.open_parts(config, streams=lambda *_: _stream(config))
   (worker,) = parts.workers
-  worker.device_step.set_key(np.asarray(jax.random.PRNGKey(_SEED)))
+  worker.device_step._key = jax.random.PRNGKey(_SEED)
   _, params = parts.publisher.latest(parts.plan.topology.inference[0])
   parts.publisher.publish(_VERSION, params)
   for _ in range(_STEPS):
