@@ -29,17 +29,11 @@ class WorkerFailed(types.Explained, RuntimeError):
 
 
 class Decision(NamedTuple):
-  """What all hosts do next.
+  """What all hosts do next."""
 
-  Attributes:
-    update: whether to update with this host's batch; otherwise to stop.
-    save: whether to save a checkpoint afterwards.
-    progress: of the run, the same on all hosts.
-  """
-
-  update: bool
-  save: bool
-  progress: float
+  update: bool  # with this host's batch; otherwise to stop
+  save: bool  # a checkpoint afterwards
+  progress: float  # of the run, the same on all hosts
 
 
 # Takes whether this host has a batch, and whether a checkpoint is due.
@@ -60,17 +54,12 @@ class Figures(Protocol):
 
 
 class Coordinator:
-  """Coordinates a single host; the base class of `SeveralHosts`.
+  """Coordinates a single host; the base class of `SeveralHosts`."""
 
-  Attributes:
-    index: of this host; host 0 writes what is written once.
-    count: number of hosts.
-    failures: after `end`, sentences about other hosts that failed.
-    agreed: after `end`, whether all hosts can save a last checkpoint.
-  """
-
-  index = 0
-  count = 1
+  index = 0  # of this host; host 0 writes what is written once
+  count = 1  # number of hosts
+  # After `end`: sentences about other hosts that failed, and whether all hosts
+  # can save a last checkpoint.
   failures: Sequence[str] = ()
   agreed = True
 
@@ -94,21 +83,12 @@ class Coordinator:
 
   def compile(
     self,
-    connect: Callable[[], None],
-    compile_update: Callable[[], None],
-    is_needed: bool,
-    replay_address: str = '',
+    connect: Callable[[], None],  # joins all training devices
+    compile_update: Callable[[], None],  # on this host
+    is_needed: bool,  # whether this host updates; several compile in any case
+    replay_address: str = '',  # of the store's server, if it has one
   ) -> None:
-    """Compiles the update on all hosts; raises `HostLost` if one is gone.
-
-    Args:
-      connect: joins all training devices.
-      compile_update: compiles on this host.
-      is_needed: False if this host will not update. Several hosts compile
-        even so.
-      replay_address: of the store's server, which others may use; '' if it has
-        none.
-    """
+    """Compiles the update on all hosts; raises `HostLost` if one is gone."""
     if is_needed:
       compile_update()
 

@@ -6,7 +6,6 @@ stopped or has died.
 """
 
 import contextlib
-import dataclasses
 import json
 import socket
 import threading
@@ -31,15 +30,13 @@ def lost_sentence(host: int, what: str) -> str:
 
 
 class HostWire:
-  """JSON lines over a socket, which it owns; any thread sends, one receives.
-
-  Attributes:
-    end: how the connection ended.
-  """
+  """JSON lines over a socket, which it owns; any thread sends, one receives."""
 
   def __init__(self, connection: socket.socket):
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # How it ended, and whether a message said that it would.
     self.end = 'its connection was closed'
+    self.has_left = False
     self._socket = connection
     self._file = connection.makefile('rb')
     self._lock = threading.Lock()
@@ -93,15 +90,7 @@ class HostWire:
 
 
 class VoteClient:
-  """A host's connection to host 0's `VoteServer`.
-
-  Attributes:
-    lost: a sentence about a host that is gone, or why host 0 does not accept
-      this one; '' if all are well.
-    stop_wanted: whether a host asked all to stop.
-    local_address: the IP address of this host that reaches host 0.
-    server_address: the IP address of host 0 that this host reaches.
-  """
+  """A host's connection to host 0's `VoteServer`."""
 
   def __init__(
     self,
@@ -115,13 +104,17 @@ class VoteClient:
 
     `count` is the number of hosts according to this one's flags.
     """
+    # A sentence about a host that is gone, or why host 0 does not accept this
+    # one; '' if all are well.
     self.lost = ''
+    # Whether a host asked all to stop.
     self.stop_wanted = False
     self._changed = threading.Condition()
     # The present vote's result, once there is one.
     self._results: list[list[Any]] = []
     self._closing = False
     connection = _connect(address, join_timeout)
+    # IP addresses with which this host and host 0 reach each other.
     self.local_address: str = connection.getsockname()[0]
     self.server_address: str = connection.getpeername()[0]
     self._wire = HostWire(connection)
@@ -207,15 +200,6 @@ def _connect(address: tuple[str, int], timeout: float) -> socket.socket:
       time.sleep(_RETRY_SECONDS)
 
 
-@dataclasses.dataclass
-class _Voter:
-  """A host that has joined, and the thread that serves it."""
-
-  wire: HostWire
-  thread: threading.Thread
-  has_left: bool = False
-
-
 class VoteServer:
   """Host 0's part: counts the votes, and reports hosts that are gone."""
 
@@ -234,7 +218,9 @@ class VoteServer:
     self._count = count
     self._timeout = join_timeout
     self._lock = threading.Lock()
-    self._voters: dict[int, _Voter] = {}
+    # The hosts that have joined, and the threads that serve connections.
+    self._voters: dict[int, HostWire] = {}
+    self._threads: list[threading.Thread] = []
     self._votes: dict[int, Any] = {}
     self._lost = ''
     self._stop_wanted = False
@@ -249,15 +235,16 @@ class VoteServer:
     """See `HostWire.set_timeout`."""
     with self._lock:
       self._timeout = seconds
-      for voter in self._voters.values():
-        voter.wire.set_timeout(seconds)
+      for wire in self._voters.values():
+        wire.set_timeout(seconds)
 
   def _accept(self) -> None:
     # `close` makes this raise.
     with contextlib.suppress(OSError):
       while True:
         connection, _ = self._listener.accept()
-        _start('hosts-server-voter', self._serve, connection)
+        thread = _start('hosts-server-voter', self._serve, connection)
+        self._threads.append(thread)
 
   def _end_joining(self) -> None:
     # Host 0 is this process.
@@ -291,7 +278,7 @@ class VoteServer:
           'host another.'
         )
       wire.set_timeout(self._timeout)
-      self._voters[index] = _Voter(wire, threading.current_thread())
+      self._voters[index] = wire
       lost, stop_wanted = self._lost, self._stop_wanted
     # The others got these before it joined.
     if lost:
@@ -312,8 +299,8 @@ class VoteServer:
         case ['leave', reason]:
           if reason:
             self._lose(index, f'has failed ({reason})')
-          self._voters[index].has_left = True
-    if not self._voters[index].has_left:
+          wire.has_left = True
+    if not wire.has_left:
       self._lose(index, f'is gone ({wire.end})')
 
   def _count_vote(self, index: int, value: Any) -> None:
@@ -336,7 +323,7 @@ class VoteServer:
 
   def _tell(self, *message: Any) -> None:
     with self._lock:
-      wires = [v.wire for v in self._voters.values() if not v.has_left]
+      wires = [wire for wire in self._voters.values() if not wire.has_left]
     for wire in wires:
       wire.send(*message)
 
@@ -344,17 +331,16 @@ class VoteServer:
     """Closes when all connections have ended, or after the time-out."""
     self._joining.cancel()
     deadline = time.monotonic() + max(self._timeout, _SEND_SECONDS)
-    voters = list(self._voters.values())
-    for voter in voters:
-      voter.thread.join(max(0.0, deadline - time.monotonic()))
+    for thread in self._threads:
+      thread.join(max(0.0, deadline - time.monotonic()))
     self._closing = True
     with contextlib.suppress(OSError):
       # Wakes `accept`.
       self._listener.shutdown(socket.SHUT_RDWR)
     self._listener.close()
-    for voter in voters:
-      voter.wire.close()
-    for thread in self._acceptor, *(voter.thread for voter in voters):
+    for wire in self._voters.values():
+      wire.close()
+    for thread in self._acceptor, *self._threads:
       thread.join(_SEND_SECONDS)
 
 
