@@ -60,7 +60,9 @@ class Board:
     self._memory = memory.Memory([(_ROW, (count,)), ('i8', (3,))], fd)
     rows, self._numbers = self._memory.arrays
     self._rows = rows.view(np.recarray)
-    self.index = index
+    self.fd, self.index = self._memory.fd, index
+    # This worker's row.
+    self.row: Any = self._rows[index]
     self._num_acting = count - num_models
     if fd is None:
       # Versions of the start and of the target's last update, and whether the
@@ -68,15 +70,6 @@ class Board:
       self._numbers[:] = version, version, 0
     # Number of each worker's episodes that `read_figures` has returned.
     self._num_read = [0] * count
-
-  @property
-  def fd(self) -> int:
-    return self._memory.fd
-
-  @property
-  def row(self) -> Any:
-    """This worker's row."""
-    return self._rows[self.index]
 
   def set_failed(self) -> None:
     """Tells all workers that the run cannot go on."""
@@ -99,15 +92,9 @@ class Board:
     """
     if self.index < self._num_acting:
       return False
-    applied = self._applied()
+    # Gradients that each worker has applied.
+    applied = self._rows.staleness.sum(axis=1)
     return bool(applied[self.index] > applied[: self._num_acting].mean())
-
-  def _applied(self) -> np.ndarray:
-    """Returns how many gradients each worker has applied.
-
-    Synchronous workers have none: the first one applies the gradients of all.
-    """
-    return self._rows.staleness.sum(axis=1)
 
   def target_is_due(self, period: int) -> bool:
     """Whether the target's update is due, at multiples of `period`.
@@ -120,20 +107,8 @@ class Board:
     self._numbers[1] = version
     return True
 
-  def count_staleness(self, version: int, most: int) -> bool:
-    """Counts a gradient of `version`; returns whether it is recent enough.
-
-    `most` is the largest staleness to accept; 0: any.
-    """
-    age = max(self.version() - version, 0)
-    if most and age > most:
-      self.row.stale += 1
-      return False
-    self.count(age)
-    return True
-
   def count(self, age: int) -> None:
-    """Counts a gradient that was applied, `age` versions old."""
+    """Counts a gradient that is applied, `age` versions old."""
     self.row.staleness[min(age, _BINS - 1)] += 1
 
   def write_figures(self, figures: Mapping[str, Any]) -> None:
@@ -179,7 +154,7 @@ class Board:
     percentile = int(np.searchsorted(np.cumsum(bins), 0.99 * bins.sum()))
     discarded = stale + outlying + lost
     total = max(int(bins.sum()) + discarded, 1)
-    models = int(self._applied()[self._num_acting :].sum())
+    models = int(rows.staleness[self._num_acting :].sum())
     return {
       'asynchronous/staleness_mean': float(bins @ np.arange(_BINS)) / applied,
       'asynchronous/staleness_p99': float(percentile),

@@ -44,25 +44,16 @@ class Child:
 
   def __init__(
     self,
-    title: str,
+    title: str,  # in messages, such as 'Worker 1'
+    # Returns JSON values for a process that starts after that many deaths.
     make_info: Callable[[int], Mapping[str, Any]],
-    fds: Sequence[int],
+    fds: Sequence[int],  # file descriptors that it inherits
     log: pathlib.Path,
-    processors: Sequence[int],
-    on_death: Callable[[], None],
-    patience: float,
+    processors: Sequence[int],  # those that it may use; () means all
+    on_death: Callable[[], None],  # called after each, in the child's thread
+    patience: float,  # seconds without progress after which it has hung
   ):
-    """Starts the process with this process's command line.
-
-    Args:
-      title: names the process in messages, such as 'Worker 1'.
-      make_info: returns JSON values for a process that is about to start,
-        after that many deaths.
-      fds: file descriptors that it inherits.
-      processors: those that it may use; () means all.
-      on_death: called after each death, in the child's thread.
-      patience: seconds without progress after which it has hung.
-    """
+    """Starts the process with this process's command line."""
     self.is_ready = False
     self.failure = ''
     self.deaths = 0

@@ -19,17 +19,11 @@ from seedrl_jax.agents import base, sgd
 
 
 class Vectors(NamedTuple):
-  """What training changes, flat.
+  """What training changes, flat."""
 
-  Attributes:
-    params: float32 `[P]`.
-    target: float32 `[P]`, of the target network; `[0]` if there is none.
-    optimizer: leaves of the optimiser's state, `[P]` or scalars.
-  """
-
-  params: np.ndarray
-  target: np.ndarray
-  optimizer: list[np.ndarray]
+  params: np.ndarray  # float32 [P]
+  target: np.ndarray  # float32 [P], of the target network; [0] if there is none
+  optimizer: list[np.ndarray]  # leaves of the optimiser's state, [P] or scalars
 
 
 class OptimizerStep:

@@ -26,17 +26,11 @@ _LOCK_SECONDS = 5e-5
 
 
 class Snapshot(NamedTuple):
-  """Parameters to act and to compute a gradient with.
+  """Parameters to act and to compute a gradient with."""
 
-  Attributes:
-    params: float32 `[P]`.
-    target: float32 `[P]`, or `[0]`.
-    version: updates that are in `params`, by all workers.
-  """
-
-  params: np.ndarray
-  target: np.ndarray
-  version: int
+  params: np.ndarray  # float32 [P]
+  target: np.ndarray  # float32 [P], or [0]
+  version: int  # updates that are in `params`, by all workers
 
 
 class SharedMemory:
@@ -63,17 +57,14 @@ class SharedMemory:
       *((shape.dtype, shape.shape) for shape in trainer.step.shapes),
     ]
     self._memory = memory_lib.Memory(layout, fds.get('parameters'))
+    # File descriptors to hand to other workers.
+    self.fds = {'parameters': self._memory.fd}
     self._params, self._target, *self._shared_optimizer = self._memory.arrays
     self._optimizer = self._shared_optimizer
     self._trainer, self._board = trainer, board
     self._max_staleness, self._lock = max_staleness, lock
     if fds and not statistics:
       self._optimizer = [x.copy() for x in self._shared_optimizer]
-
-  @property
-  def fds(self) -> dict[str, int]:
-    """File descriptors of the memory, to hand to other workers."""
-    return {'parameters': self._memory.fd}
 
   def fill(self, vectors: flat.Vectors) -> None:
     """Sets all that training changes."""
@@ -120,8 +111,11 @@ class SharedMemory:
   def _apply(
     self, gradient: np.ndarray, version: int, learning_rate: float
   ) -> None:
-    if not self._board.count_staleness(version, self._max_staleness):
+    age = max(self._board.version() - version, 0)
+    if self._max_staleness and age > self._max_staleness:
+      self._board.row.stale += 1
       return
+    self._board.count(age)
     flat.step_in_place(
       self._trainer.step, self._params, self._optimizer, gradient, learning_rate
     )
@@ -151,30 +145,21 @@ class SynchronousMemory(SharedMemory):
     self,
     trainer: flat.FlatTrainer,
     board: board_lib.Board,
+    # Returns those of the first worker to the others that have started, by
+    # index; of another one, its socket to the first.
     sockets: Callable[[], Mapping[int, socket.socket]],
     fds: Mapping[str, int],
-    count: int,
-    patience: float,
+    count: int,  # of workers
+    patience: float,  # seconds that the first one waits for another's gradient
   ):
-    """Makes the memory, or opens that of `fds`.
-
-    Args:
-      trainer, board, fds: see `SharedMemory`.
-      sockets: returns those of the first worker to the others that have
-        started, by index; of another one, its socket to the first.
-      count: number of workers.
-      patience: seconds that the first worker waits for another's gradient.
-    """
+    """Makes the memory, or opens that of `fds`; see `SharedMemory`."""
     super().__init__(trainer, board, fds)
-    self._gradient_memory = memory_lib.Memory(
+    memory = memory_lib.Memory(
       [('f4', (count, trainer.size))], fds.get('gradients')
     )
-    (self._gradients,) = self._gradient_memory.arrays
+    self.fds |= {'gradients': memory.fd}
+    (self._gradients,) = memory.arrays
     self._sockets, self._patience = sockets, patience
-
-  @property
-  def fds(self) -> dict[str, int]:
-    return super().fds | {'gradients': self._gradient_memory.fd}
 
   def apply(
     self, gradient: np.ndarray, version: int, learning_rate: float

@@ -122,9 +122,14 @@ class AsynchronousStep(update.GradientStep):
       pass
     version = self._snapshot.version
     gradient, output, key = self._run(state, batch, progress)
-    if output.finite:
+    metrics = output.metrics.fetch()
+    if output.finite and self._outliers.finds(metrics['total']):
+      self._board.row.outlying += 1
+    elif output.finite:
       try:
-        self._apply(np.asarray(gradient), output.metrics.fetch())
+        self._shared.apply(
+          np.asarray(gradient), version, metrics['learning_rate']
+        )
       except flat.NonFiniteStep:
         output = output._replace(finite=jnp.bool_(False))
     self._snapshot = self._shared.read()
@@ -146,14 +151,6 @@ class AsynchronousStep(update.GradientStep):
       state.key,
       np.float32(self._progress),
       np.float32(progress),
-    )
-
-  def _apply(self, gradient: np.ndarray, metrics: dict[str, float]) -> None:
-    if self._outliers.finds(metrics['total']):
-      self._board.row.outlying += 1
-      return
-    self._shared.apply(
-      gradient, self._snapshot.version, metrics['learning_rate']
     )
 
   def device_state(self, state: update.LearnerState) -> update.LearnerState:
