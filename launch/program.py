@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import pathlib
 import sys
 import traceback
@@ -99,11 +100,15 @@ def run(
 ) -> None:
   """Runs `main` with the process's command line.
 
-  The outputs may be closed early, or lack characters. Errors and log messages
-  have their control characters escaped. `huge_pages` restarts the process with
-  huge pages.
+  The outputs may be missing, closed early, or lack characters. Errors and log
+  messages have their control characters escaped. `huge_pages` restarts the
+  process with huge pages.
   """
-  for name in 'stdout', 'stderr':
+  for name, number in ('stdout', 1), ('stderr', 2):
+    if getattr(sys, name) is None:
+      # Otherwise the first file that is opened would get its number.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+      setattr(sys, name, os.fdopen(number, 'w'))
     getattr(sys, name).reconfigure(errors='backslashreplace')
   if huge_pages:
     process.restart_with_huge_pages()

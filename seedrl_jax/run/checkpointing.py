@@ -10,7 +10,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ from seedrl_jax.learner import update
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import checkpoints as checkpoints_lib
 from seedrl_jax.run import saved_config
-from seedrl_jax.runtime import checkpoints, file_io, report
+from seedrl_jax.runtime import checkpoints, config_files, file_io, report
 from seedrl_jax.runtime import workdir as workdir_lib
 
 StateSource = Callable[[], update.LearnerState]
@@ -32,10 +32,13 @@ Storage = checkpoints.Checkpoints | checkpoints.NumbersOfCheckpoints
 
 # Fields of agents' states that count, and the optimiser's.
 _COUNTERS, _OPTIMIZER = ('step', 'progress'), 'opt_state'
+# Keys and sections that the parameters' shapes depend on.
+_SHAPING = ('agent', 'env.id', 'env.stack_num', 'network.', 'normalization.')
 
 
 def warm_start(
   initial: update.LearnerState,
+  config: ml_collections.ConfigDict,
   source: str | os.PathLike[str],
   has_optimizer: bool,
   say: Callable[[str], None],
@@ -54,10 +57,11 @@ def warm_start(
   try:
     checkpoint = storage.restore(initial.agent, 'agent', without=without)
   except checkpoints.CheckpointMismatch as e:
-    text = str(e).partition('. Use ')[0]
+    old = directory.read_config(base_config.SAVED)
+    texts = [*_differences(old, config), str(e).partition('. Use ')[0]]
     raise ValueError(
-      f'--init_from={source}: {text}; take the same agent, network, '
-      'normalization and spaces, or start without it.'
+      f'--init_from={source}: {"; ".join(texts)}; take the same agent, '
+      'network, normalization and spaces, or start without it.'
     ) from e
   if checkpoint is None:
     raise ValueError(
@@ -68,6 +72,17 @@ def warm_start(
     f'Starting from what checkpoint {checkpoint.step} in {source} has learned.'
   )
   return initial._replace(agent=checkpoint.state)
+
+
+def _differences(
+  old: ml_collections.ConfigDict, new: ml_collections.ConfigDict
+) -> Iterator[str]:
+  """Yields the settings of parameters' shapes that differ, if both have one."""
+  before, after = config_files.flat_config(old), config_files.flat_config(new)
+  both = (before.keys() & after.keys()) - config_files.reported(after)
+  for key in sorted(both):
+    if key.startswith(_SHAPING) and before[key] != after[key]:
+      yield f'{key} is {before[key]} there and {after[key]} here'
 
 
 class RunCheckpoints:

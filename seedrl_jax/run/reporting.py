@@ -337,15 +337,18 @@ class RunReporter:
     return self._reporter.summary(self.counters.snapshot(), status)
 
   def write_summary(self, summary: report.Summary) -> None:
-    """Writes and prints it on host 0."""
+    """Writes it on host 0, and prints it unless nothing was learned in it."""
     index = self.counters.placement.index
     if index:
       self.line.say(
         f'Host {index} has ended: {summary.status}; host 0 has the summary.'
       )
       return
-    for line in self._tasks.summary():
-      self.line.say(line)
-    waits = self._reporter.total_waits(self.counters.snapshot())
-    self.line.say(progress.summary_text(summary, waits, self.workdir.path))
+    if summary.updates or not summary.status.startswith('failed'):
+      for line in self._tasks.summary():
+        self.line.say(line)
+      waits = self._reporter.total_waits(self.counters.snapshot())
+      self.line.say(progress.summary_text(summary, waits, self.workdir.path))
+    else:
+      self.line.clear()
     file_io.write_json(self.workdir.summary_json, summary._asdict())

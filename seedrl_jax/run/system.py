@@ -124,7 +124,7 @@ class System:
         self._line.say('--init_from is for a new run: this one goes on.')
       else:
         state = checkpointing.warm_start(
-          state, init_from, init_optimizer, self._line.say
+          state, self._config, init_from, init_optimizer, self._line.say
         )
     state = checkpoints.restore(state)
     progress.ready('state')

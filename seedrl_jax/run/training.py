@@ -16,6 +16,7 @@ from seedrl_jax.evaluation import playing, scoring
 from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.learner import prefetch as prefetch_lib
 from seedrl_jax.replay import base as replay
+from seedrl_jax.replay import table_configs
 from seedrl_jax.run import (
   callbacks,
   checkpointing,
@@ -167,13 +168,39 @@ class Training:
 
   def _is_starved(self) -> bool:
     """Whether the run has its frames, and the learner waits for no batch."""
-    is_starved = self._parts.prefetcher.is_starved
-    if not (is_starved and self._counters.is_finished()):
+    is_starved = (
+      self._counters.is_finished()
+      and not self._acts()
+      and self._parts.prefetcher.is_starved
+      and not self._has_batch()
+    )
+    if not is_starved:
       self._starved_since = None
       return False
     now = time.perf_counter()
     self._starved_since = self._starved_since or now
     return now - self._starved_since >= _STARVED_SECONDS
+
+  def _acts(self) -> bool:
+    """Whether an inference thread may bring steps.
+
+    One for actors waits for ever if there are none.
+    """
+    parts = self._parts
+    count = len(parts.workers)
+    if parts.actors is not None and not parts.actors.num_connected:
+      # The streams of actors are the last.
+      count -= len(parts.actors.streams)
+    return any(f'inference-{i}' in self.group.alive for i in range(count))
+
+  def _has_batch(self) -> bool:
+    """Whether a queue holds a whole batch."""
+    if self._config.replay.sampler != 'fifo':
+      return False
+    placement = self._parts.plan.placement
+    divisor = placement.count if placement.shares_batch else 1
+    size = self._parts.store.info()[table_configs.TABLE].size
+    return size * divisor >= self._config.batch_size
 
   def _report_if_due(self) -> bool:
     now = time.perf_counter()

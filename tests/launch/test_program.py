@@ -16,9 +16,11 @@ text = 'red: \\x1b[31m\\n\\t\\x07end'
 """
 
 
-def _run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def _run(
+  code: str, *shell: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
   return subprocess.run(
-    [sys.executable, '-c', f'{_START}{code}\nprogram.run(main)'],
+    [*shell, sys.executable, '-c', f'{_START}{code}\nprogram.run(main)'],
     env=runs.environment_of(variables),
     capture_output=True,
     text=True,
@@ -49,3 +51,10 @@ def test_no_text_of_others_controls_the_terminal(code, returncode):
 def test_characters_that_an_encoding_lacks_are_escaped():
   ended = _run("def main(argv): print('5 ± 1')", PYTHONIOENCODING='ascii')
   assert ended.stdout == '5 \\xb1 1\n'
+
+
+def test_outputs_that_are_closed_take_no_file(tmp_path):
+  path = tmp_path / 'file'
+  code = f'def main(argv): f = open({str(path)!r}, "w"); print(text)'
+  ended = _run(code, 'sh', '-c', 'exec "$@" >&- 2>&-', 'sh')
+  assert (ended.returncode, path.read_text()) == (0, '')

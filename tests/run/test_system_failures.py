@@ -54,6 +54,25 @@ def test_loss_that_is_not_finite(tmp_path, deterministic):
   _assert_no_thread_is_left()
 
 
+@pytest.mark.parametrize('bad_after', [0, 60])
+def test_what_nothing_was_learned_in_has_no_summary_on_the_terminal(
+  tmp_path, bad_after
+):
+  config = runs.tiny(
+    **runs.toy('pixels', bad_after=bad_after, failure='raise'),
+    network__torso='mlp',
+    total_env_frames=10**9,
+    deterministic=True,
+  )
+  run = runs.Run(config, tmp_path)
+  with pytest.raises(system.RunFailed, match=r'\.py, line \d+\)\.$'):
+    run.train()
+  assert runs.summary(tmp_path)['status'].startswith('failed: OSError: ')
+  has_trained = bad_after > 0
+  assert ('Failed after ' in run.output) == has_trained
+  assert run.output.splitlines()[-1].startswith('Compiled ') != has_trained
+
+
 @pytest.mark.parametrize('deterministic', [False, True])
 def test_environment_that_hangs_is_named_after_a_last_checkpoint(
   tmp_path, monkeypatch, deterministic

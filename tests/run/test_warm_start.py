@@ -58,8 +58,9 @@ def test_what_does_not_fit_is_rejected(tmp_path):
   wide = _config(network__hidden_sizes=(9,))
   with pytest.raises(
     ValueError,
-    match=r'--init_from=.*a: .*params.* is float32\[.*8\] in the checkpoint, '
-    r'float32\[.*9\] in the configuration.*; take the same agent, network',
+    match=r'--init_from=.*a: network.hidden_sizes is \[8\] there and \[9\] '
+    r'here; .*params.* is float32\[.*8\] in the checkpoint, float32\[.*9\] in '
+    'the configuration.*; take the same agent, network',
   ):
     runs.Run(wide, tmp_path / 'b', init_from=tmp_path / 'a')
   assert not (tmp_path / 'b/checkpoints').exists()
