@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_collections
 
@@ -15,8 +15,14 @@ from seedrl_jax.runtime import file_io, progress, report, steal
 from seedrl_jax.runtime import workdir as workdir_lib
 from seedrl_jax.runtime.writers import metrics_log
 
-# An ended episode: whether it was of training, its return, length and task.
-_Ended = tuple[bool, float, int, int]
+
+class _Ended(NamedTuple):
+  """An episode that has ended, and whether it was of training."""
+
+  is_training: bool
+  episode_return: float
+  length: int
+  task: int
 
 
 class RunCounters:
@@ -141,15 +147,21 @@ class RunCounters:
       yield self._remote_episodes.popleft()
     for worker in self.parts.workers:
       for episode in worker.take_episodes():
-        is_training = episode.env_id < worker.num_train_envs
-        total, length = episode.episode_return, episode.length
-        yield is_training, total, length, episode.task
+        yield _Ended(
+          episode.env_id < worker.num_train_envs,
+          episode.episode_return,
+          episode.length,
+          episode.task,
+        )
 
   def local(self) -> dict[str, Any]:
     """Returns this host's counters for the others, and episodes for host 0."""
     figures = dataclasses.asdict(self._local_snapshot())
     if self.placement.index:
-      episodes = [episode[1:] for episode in self.take_episodes()]
+      episodes = [
+        (episode.episode_return, episode.length, episode.task)
+        for episode in self.take_episodes()
+      ]
       figures['episodes'] = episodes[-report.WINDOW :]
     return figures
 
@@ -160,7 +172,7 @@ class RunCounters:
       episodes = counters.pop('episodes', ())
       if not self.placement.index:
         self._remote_episodes.extend(
-          (True, total, int(length), int(task))
+          _Ended(True, total, int(length), int(task))
           for total, length, task in episodes
         )
       snapshots.append(report.Snapshot(**counters))

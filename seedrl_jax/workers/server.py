@@ -67,9 +67,9 @@ class ServerParameters:
     arrays = [vectors.params, vectors.target, *vectors.optimizer]
     for index, shard in enumerate(self._shards):
       parts = [split(x, len(self._shards))[index] for x in arrays]
-      for held, new in zip(shard.arrays[1:], parts, strict=True):
+      for held, new in zip(shard.vectors, parts, strict=True):
         held[...] = new
-      shard.arrays[0][...] = self._board.version()
+      shard.version[...] = self._board.version()
       info = {
         'shard': index,
         'sizes': [parts[0].size, parts[1].size],
@@ -87,7 +87,7 @@ class ServerParameters:
     self._is_read = True
     return shared.Snapshot(
       np.concatenate([shard.reply['params'] for shard in self._shards]),
-      np.concatenate([shard.arrays[2] for shard in self._shards]),
+      np.concatenate([shard.target for shard in self._shards]),
       int(self._shards[0].reply['version']),
     )
 
@@ -130,7 +130,7 @@ class ServerParameters:
 
   def vectors(self) -> flat.Vectors:
     """Returns a copy of all, which the shards may change meanwhile."""
-    states = [shard.arrays[1:] for shard in self._shards]
+    states = [shard.vectors for shard in self._shards]
     params, target, *optimizer = (
       np.concatenate(arrays) if arrays[0].ndim else arrays[0].copy()
       for arrays in zip(*states, strict=True)
@@ -143,7 +143,8 @@ class _Connection:
 
   Attributes:
     request, reply: the last messages.
-    arrays: the shard's, in memory that it shares; see `shard.make_memory`.
+    version, vectors, target: the shard's, in memory that it shares; vectors are
+      parameters, target and optimiser's leaves.
     fds: file descriptors of the memory and of the socket that listens.
   """
 
@@ -164,7 +165,8 @@ class _Connection:
       min(size, trainer.target_size),
       fds.get(f'memory-{index}'),
     )
-    self.arrays = memory.arrays
+    self.version, *self.vectors = memory.arrays
+    _, self.target, *_ = self.vectors
     # All processes have it, so workers can connect while the shard is away.
     self._listener = socket.socket(socket.AF_UNIX, fileno=listener)
     if listener is None:
