@@ -12,7 +12,6 @@ import jax
 import ml_collections
 import numpy as np
 
-from seedrl_jax import types
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import factory
 from seedrl_jax.learner import placement as placement_lib
@@ -86,15 +85,6 @@ def local_config(
     config.num_eval_envs = 0
     seeds = np.random.SeedSequence([config.seed, placement.index])
     config.seed = int(seeds.generate_state(1)[0] >> 1)
-  return config
-
-
-def named_config(
-  config: ml_collections.ConfigDict, env_spec: types.EnvSpec
-) -> ml_collections.ConfigDict:
-  """Returns a config whose `env.id` also names a factory's, or all tasks."""
-  config = config.copy_and_resolve_references()
-  config.env.id = env_spec.env_id
   return config
 
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import ml_collections
 
 from seedrl_jax.replay import table_configs
-from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.run import network_watch, opening, task_returns
 from seedrl_jax.runtime import file_io, progress, report, steal
 from seedrl_jax.runtime import workdir as workdir_lib
@@ -233,14 +232,13 @@ class RunReporter:
     """
     if self.counters.placement.index:
       return
-    spec, counters = self._parts.plan.env_spec, self.counters
-    config = layout_lib.named_config(self._config, spec)
     self._metrics = metrics_log.MetricsLog(
-      self._makes, self.workdir.path, config, self.line.say
+      self._makes, self.workdir.path, self._config, self.line.say
     )
+    before = self.counters.before.env_steps
     self._metrics.roll_back(
       self._parts.learner.counters.updates,
-      counters.before.env_steps * spec.action_repeat,
+      before * self._parts.plan.env_spec.action_repeat,
     )
 
   def close(self) -> None:

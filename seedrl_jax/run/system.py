@@ -81,7 +81,7 @@ class System:
         '--init_optimizer: there is no run to take the optimiser of; give '
         '--init_from.'
       )
-    self._config = config
+    self._config = config.copy_and_resolve_references()
     self._line = line or progress.ProgressLine()
     coordinator = coordinator or coordinator_lib.Coordinator()
     if config.deterministic:
@@ -106,6 +106,8 @@ class System:
     # Before the lock, so that what it rejects leaves no folder.
     plan = plan_lib.make_plan(self._config, self._coordinator.placement())
     progress.ready('plan')
+    # Also names a factory's environment, or all tasks.
+    self._config.env.id = plan.env_spec.env_id
     self._lock = self._workdir.acquire(self._line.say)
     cleanup.callback(self._lock.close)
     checkpoints = checkpointing.RunCheckpoints(
@@ -229,9 +231,8 @@ class System:
 
   def _write_config(self) -> None:
     if not self._coordinator.index:
-      spec = self.parts.plan.env_spec
-      self._workdir.write_config(layout_lib.named_config(self._config, spec))
-      self._workdir.write_env_spec(spec)
+      self._workdir.write_config(self._config)
+      self._workdir.write_env_spec(self.parts.plan.env_spec)
 
   def _finish(self, stuck: list[str]) -> report.Summary:
     """Saves a last checkpoint and the summary; raises if anything failed."""

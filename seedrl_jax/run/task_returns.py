@@ -37,13 +37,13 @@ class TaskReturns:
         row[f'{group}/length_steps/{task}'] = window.mean_length()
         if group == 'rollout':
           row[f'{group}/frames/{task}'] = window.steps * self._action_repeat
-      if self._is_atari:
-        row[f'{group}/human_normalized'] = self._normalized(group)
+      if self._tasks and all(map(atari.game, self._tasks)):
+        # Once all tasks have one.
+        means = self._means(group)
+        is_complete = len(means) == len(self._tasks)
+        mean = atari.capped_mean(means) if is_complete else None
+        row[f'{group}/human_normalized'] = mean
     return row
-
-  @property
-  def _is_atari(self) -> bool:
-    return bool(self._tasks) and all(map(atari.game, self._tasks))
 
   def _means(self, group: str) -> dict[str, float]:
     means = {
@@ -51,11 +51,6 @@ class TaskReturns:
       for task, window in self._windows[group].items()
     }
     return {task: mean for task, mean in means.items() if mean is not None}
-
-  def _normalized(self, group: str) -> float | None:
-    """Returns the mean capped human-normalised return, once all have one."""
-    means = self._means(group)
-    return atari.capped_mean(means) if len(means) == len(self._tasks) else None
 
   def summary(self) -> list[str]:
     """Returns a line for each task."""

@@ -14,7 +14,6 @@ from seedrl_jax.agents import base as agents
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.learner import update
-from seedrl_jax.run import layout as layout_lib
 from seedrl_jax.runtime import checkpoints
 from seedrl_jax.runtime import workdir as workdir_lib
 
@@ -109,9 +108,11 @@ def initial_state(run: Any) -> agents.State:
 def save_states(folder: pathlib.Path, run: Any, *states: agents.State) -> None:
   """Makes a work directory with checkpoints 1, 2, … of these states."""
   directory = workdir_lib.Workdir(folder)
-  directory.create()
+  folder.mkdir(parents=True, exist_ok=True)
   spec = env_factory.make_env_spec(run)
-  directory.write_config(layout_lib.named_config(run, spec))
+  run = run.copy_and_resolve_references()
+  run.env.id = spec.env_id
+  directory.write_config(run)
   directory.write_env_spec(spec)
   store = checkpoints.Checkpoints(directory.checkpoints)
   for step, of_step in enumerate(states, start=1):

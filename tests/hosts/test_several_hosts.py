@@ -118,7 +118,7 @@ def test_a_host_starts_from_what_host_0_found(
     env_steps=70, starts=2, returns=[1.0], replay='9', inference_keys=[[1, 2]]
   )
   folder = workdir_lib.Workdir(tmp_path).of_host(1)
-  folder.create()
+  folder.path.mkdir(parents=True, exist_ok=True)
   if has_replay:
     (folder.replay / '9').mkdir(parents=True)
   messages = []

@@ -24,7 +24,7 @@ class _Run:
   def __init__(self, path, monkeypatch):
     self._monkeypatch = monkeypatch
     self.folder = workdir_lib.Workdir(path)
-    self.folder.create()
+    self.folder.path.mkdir(parents=True, exist_ok=True)
     self.folder.write_config(base_config.get_config())
     self.messages: list[str] = []
     self.store = embedded.EmbeddedStore([Toy().queue(8)], Toy().spec(), 2)

@@ -43,7 +43,7 @@ def test_one_that_cannot_begin_leaves_the_run_as_it_was(tmp_path):
   ('name', 'sentence'),
   [
     ('nowhere:make', 'there is no module nowhere, neither in the current fol'),
-    (f'{_OWN}:forgetful', ' cannot begin: TypeError: it must return a '),
+    (f'{_OWN}:forgetful', ' cannot begin: AttributeError: '),
   ],
 )
 def test_the_program_says_it_in_a_sentence(tmp_path, name, sentence):

@@ -25,7 +25,7 @@ def write(
   workdir = workdir_lib.Workdir(folder)
   config = vtrace_catch.get_config()
   runs.set_keys(config, **{'total_env_frames': TOTAL} | values)
-  workdir.create()
+  workdir.path.mkdir(parents=True, exist_ok=True)
   workdir.write_config(config)
   step = TOTAL // len(returns)
   lines = [
