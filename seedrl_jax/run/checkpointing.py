@@ -9,7 +9,6 @@ import dataclasses
 import math
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -220,15 +219,6 @@ class CheckpointWriter:
     self._say = say
     self._thread: threading.Thread | None = None
     self._error: BaseException | None = None
-    self._last = time.perf_counter()
-
-  def restart_clock(self) -> None:
-    self._last = time.perf_counter()
-
-  @property
-  def age(self) -> float:
-    """Seconds since the last checkpoint in mid-run was begun."""
-    return time.perf_counter() - self._last
 
   @property
   def is_writing(self) -> bool:
@@ -259,7 +249,6 @@ class CheckpointWriter:
     Returns when the replay has settled, or with `wait` when all is written. The
     thread calls `now`. Raises other errors, of an earlier checkpoint too.
     """
-    self.restart_clock()
     if self.is_writing:
       self._say(
         'A checkpoint is left out, as the one before is still being written; '

@@ -357,7 +357,8 @@ class RunReporter:
     if summary.updates or not summary.status.startswith('failed'):
       for line in self._tasks.summary():
         self.line.say(line)
-      waits = self._reporter.total_waits(self.counters.snapshot())
+      reporter = self._reporter
+      waits = reporter.waits(reporter.start, self.counters.snapshot())
       self.line.say(progress.summary_text(summary, waits, self.workdir.path))
     else:
       self.line.clear()

@@ -78,7 +78,7 @@ class Training:
     self._cores = [
       process.pinned_core(offset, i) for i in range(len(self._parts.workers))
     ]
-    self._next_report = 0.0
+    self._next_report = self._last_save = 0.0
     self.group = threads.ThreadGroup(
       ends=(replay.StoreClosed, envs.StreamClosed)
     )
@@ -124,8 +124,8 @@ class Training:
     if self.interrupted:
       # The threads still start, as other hosts wait for this one's vote.
       self.group.stop()
-    self._writer.restart_clock()
-    self._next_report = time.perf_counter() + self._config.log.every_seconds
+    self._last_save = time.perf_counter()
+    self._next_report = self._last_save + self._config.log.every_seconds
     if self._parts.plan.lock_step:
       self._learn(self._batch_in_lock_step)
       return
@@ -249,7 +249,8 @@ class Training:
         item = next_batch()
         if not self._seen_updates:
           progress.ready('first batch')
-        is_old = self._writer.age >= config.checkpoint.every_seconds
+        age = time.perf_counter() - self._last_save
+        is_old = age >= config.checkpoint.every_seconds
         save_due = is_old or self._is_save_due
         decision = decide(item is not None, save_due)
         if item is None:
@@ -265,6 +266,7 @@ class Training:
           self._best.save_if_due(learner.state, self._reporter.record)
         if decision.save:
           self._is_save_due = False
+          self._last_save = time.perf_counter()
           # In lock step nothing may depend on timing.
           self._writer.save_midway(
             learner.state,

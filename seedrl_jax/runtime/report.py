@@ -214,7 +214,7 @@ class Reporter:
     """
     last, self._last = self._last, now
     seconds = max(now.seconds - last.seconds, 1e-9)
-    waits = self._waits(last, now)
+    waits = self.waits(last, now)
     # Large unrolls of slow environments come in only now and then.
     if steps := now.env_steps - last.env_steps:
       elapsed = max(now.seconds - self._speed_at, 1e-9)
@@ -248,10 +248,6 @@ class Reporter:
       row[name if '/' in name else f'losses/{name}'] = value
     return row, waits
 
-  def total_waits(self, now: Snapshot) -> Waits:
-    """Returns the shares of waiting since the reporter was made."""
-    return self._waits(self.start, now)
-
   def summary(self, now: Snapshot, status: str) -> Summary:
     """Returns the results so far."""
     frames = now.env_steps * self._action_repeat
@@ -267,7 +263,8 @@ class Reporter:
       status=status,
     )
 
-  def _waits(self, last: Snapshot, now: Snapshot) -> Waits:
+  def waits(self, last: Snapshot, now: Snapshot) -> Waits:
+    """Returns the shares of waiting between two moments."""
     seconds = max(now.seconds - last.seconds, 1e-9)
     threads = seconds * self._num_workers
     # Actors may have come or gone.

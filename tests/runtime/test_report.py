@@ -43,7 +43,7 @@ def test_second_row_starts_where_the_first_ended():
   assert row['replay/policy_lag_mean_batches'] is None
   assert row['replay/policy_lag_max_batches'] is None
   assert waits == report.Waits(0.0, 0.0, 0.0, 0.0)
-  assert reporter.total_waits(_NOW).inference_for_envs == 0.25
+  assert reporter.waits(_START, _NOW).inference_for_envs == 0.25
 
 
 def test_speed_is_over_the_time_since_the_last_new_frames():
