@@ -130,16 +130,17 @@ class RunCheckpoints:
     Raises WorkdirError if there are checkpoints but none is sound, and
     CheckpointMismatch if the state is of another kind.
     """
-    some = bool(self.storage.steps())
-    restored = self.storage.restore(initial)
-    if restored is None:
-      if some:
-        # A new run would overwrite the curves of the old one.
-        raise workdir_lib.WorkdirError(
-          f'No checkpoint in --workdir={self._workdir.path} is sound; start '
-          'with another.'
-        )
+    storage = self.storage
+    # The state of the other hosts comes from the one that leads.
+    if not isinstance(storage, checkpoints.Checkpoints) or not storage.steps():
       return initial
+    restored = storage.restore(initial)
+    if restored is None:
+      # A new run would overwrite the curves of the old one.
+      raise workdir_lib.WorkdirError(
+        f'No checkpoint in --workdir={self._workdir.path} is sound; start '
+        'with another.'
+      )
     try:
       self.record = report.RunRecord(**restored.record)
     except TypeError as e:

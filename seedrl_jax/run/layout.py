@@ -260,15 +260,15 @@ def stays_on_device(
   shares_batches = actors.max_envs and config.learner.max_lag is not None
   is_queue = replay.sampler == 'fifo' and overlap <= 1 and not replay.address
   needs_host = actors.local_inference or shares_batches
-  can = is_in_jax and is_queue and not needs_host
-  if replay.backend == 'device' and not can:
+  is_possible = is_in_jax and is_queue and not needs_host
+  if replay.backend == 'device' and not is_possible:
     raise ValueError(
       '--config.replay.backend=device: needs environments in JAX and a queue '
       '(--config.replay.sampler=fifo) whose unrolls overlap by 1 step, without '
       '--config.replay.address, --config.actors.local_inference, and '
       '--config.actors.max_envs beside --config.learner.max_lag; take auto.'
     )
-  return replay.backend in ('device', 'auto') and can
+  return replay.backend in ('device', 'auto') and is_possible
 
 
 def check_blocks(shares: Sequence[StreamShare], block_width: int) -> None:

@@ -280,7 +280,7 @@ def test_another_releases_layout_is_refused(path, monkeypatch, save):
 
 def test_numbers_stand_in_for_checkpoints_of_another_host():
   numbers = checkpoints.NumbersOfCheckpoints(keep=2)
-  assert numbers.restore({}) is None and numbers.steps() == []
+  assert numbers.steps() == []
   for step in (3, 5, 9):
     numbers.save(step, {}, {})
   assert numbers.steps() == [5, 9]
