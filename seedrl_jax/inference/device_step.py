@@ -35,10 +35,7 @@ class Programs(NamedTuple):
 
 
 def make_programs(
-  agent: base.Agent,
-  header: specs.Packing,
-  output: specs.Packing,
-  platform: str,
+  agent: base.Agent, header: specs.Packing, output: specs.Packing, platform: str
 ) -> Programs:
   """Returns the functions for devices of a `platform`; tables are donated."""
 

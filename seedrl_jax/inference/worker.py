@@ -228,11 +228,7 @@ class InferenceWorker:
   def _send_after(
     self, gate: lag_gate.LagGate, sink: StepSink, acted: _Acted
   ) -> None:
-    """Sends the actions of a batch that ended unrolls, once `gate` lets it.
-
-    Raises:
-      StoreClosed: if the gate is closed, also while waiting.
-    """
+    """Sends the actions of a batch that ended unrolls, once `gate` lets it."""
     with self._gate_clock:
       gate.wait()
     if self._parameters()[0] != acted.version:

@@ -14,8 +14,7 @@ from seedrl_jax import types
 from seedrl_jax.agents import base as agents
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.envs import factory as env_factory
-from seedrl_jax.inference import specs
-from seedrl_jax.inference import unroll_program as unroll_program_lib
+from seedrl_jax.inference import device_worker, specs
 from seedrl_jax.learner import placement as placement_lib
 from seedrl_jax.learner import topology, update
 from seedrl_jax.replay import table_configs
@@ -183,12 +182,12 @@ def task_numbers(
 
 def unroll_program(
   plan: Plan, share: layout_lib.StreamShare
-) -> unroll_program_lib.UnrollProgram:
+) -> device_worker.UnrollProgram:
   """Returns what acts in a share of the environments, which are in JAX."""
   # Not `plan.device_env`, as the order of tasks is that of the share.
   env = env_factory.device_env(plan.config.env, task_numbers(plan, share))
   assert env is not None
-  return unroll_program_lib.UnrollProgram(
+  return device_worker.UnrollProgram(
     plan.agent,
     env,
     share.global_env_id,

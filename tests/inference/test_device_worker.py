@@ -19,12 +19,7 @@ from seedrl_jax.configs import (
 )
 from seedrl_jax.device_envs import stream as stream_lib
 from seedrl_jax.envs import base as envs
-from seedrl_jax.inference import (
-  assembler,
-  device_worker,
-  specs,
-  unroll_program,
-)
+from seedrl_jax.inference import assembler, device_worker, specs
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks, device
 from tests.device_envs import toys
@@ -179,7 +174,7 @@ class _Case:
         unroll = jax.tree.map(lambda x: np.asarray(x)[0], block.batch.unroll)
         inserted.append((unroll, priorities))
 
-    program = unroll_program.UnrollProgram(
+    program = device_worker.UnrollProgram(
       self.agent,
       self.env,
       self.env_id,
