@@ -55,11 +55,9 @@ class _Total(NamedTuple):
   """Sums over a device's pieces of a batch."""
 
   loss: jax.Array
-  metrics: dict[str, jax.Array]
   gradient: base.Params
-  valid_share: jax.Array
   moments: pixels.NamedMoments
-  returns: popart.BatchMoments | None
+  output: LossOutput  # without priorities
 
 
 # A micro-batch, or a device's whole share, with its key.
@@ -122,8 +120,9 @@ class Trainer:
       total, priorities = self._accumulate(total, state, piece)
       results.append(priorities)
     total = jax.tree.map(lambda x: x / self.micro_batches, total)
-    loss, grads = of_valid(total.valid_share, (total.loss, total.gradient))
-    metrics = {**total.metrics, 'total': loss}
+    output = total.output
+    loss, grads = of_valid(output.valid_share, (total.loss, total.gradient))
+    metrics = {**output.metrics, 'total': loss}
     metrics |= optimizers.gradient_metrics(grads, self.clip_norm)
     return grads, metrics, _concatenate(results)
 
@@ -163,15 +162,11 @@ class Trainer:
       state.params, state.target_params, *piece, state.progress
     )
     batch, _ = piece
-    total = _Total(
-      loss,
-      dict(output.metrics),
-      grads,
-      jnp.float32(output.valid_share),
-      self.moments(batch.unroll.steps.observation),
-      output.returns,
+    moments = self.moments(batch.unroll.steps.observation)
+    summed = output._replace(
+      priorities=None, valid_share=jnp.float32(output.valid_share)
     )
-    return total, output.priorities
+    return _Total(loss, grads, moments, summed), output.priorities
 
   def _finish(
     self,
@@ -182,8 +177,9 @@ class Trainer:
   ) -> tuple[TrainState, base.UpdateOutput]:
     total = jax.tree.map(lambda x: x / self.micro_batches, total)
     total = base.mean_over_devices(total)
+    output = total.output
     loss, grads, returns = of_valid(
-      total.valid_share, (total.loss, total.gradient, total.returns)
+      output.valid_share, (total.loss, total.gradient, output.returns)
     )
     learning_rate = self.learning_rate(progress)
     params, opt_state, scalars = optimizers.apply_gradient(
@@ -205,13 +201,13 @@ class Trainer:
     new_progress = progress if self.keeps_progress else ()
     new_state = TrainState(params, target_params, opt_state, step, new_progress)
     return new_state, base.UpdateOutput(
-      {**total.metrics, **scalars},
+      {**output.metrics, **scalars},
       optimizers.all_finite(scalars),
       _concatenate(priorities),
     )
 
 
-def of_valid(share: jax.Array, mean: types.Nest) -> types.Nest:
+def of_valid(share: jax.Array | float, mean: types.Nest) -> types.Nest:
   """Returns means over valid transitions; see `LossOutput.valid_share`."""
   return optax.tree.scale(1.0 / jnp.maximum(share, 1e-8), mean)
 

@@ -286,7 +286,7 @@ def _agent(**changes):
   distribution = distributions.make(_ENV_SPEC.action)
   module = heads.ActorCritic(network, distribution)
   loss = agent_lib.make_loss(config, module)
-  return agent, params, functools.partial(loss, key=None, target_params=())
+  return agent, params, lambda params, batch: loss(params, (), batch)
 
 
 def _batch(agent):
@@ -306,7 +306,7 @@ def test_on_policy_batch_has_weight_one():
   batch = batch._replace(
     unroll=batch.unroll._replace(steps=steps._replace(agent_output=acted))
   )
-  _, output = jax.jit(loss)(params, batch=batch)
+  _, output = jax.jit(loss)(params, batch)
   np.testing.assert_allclose(output.metrics['rho'], 1.0, atol=1e-5)
   np.testing.assert_allclose(output.metrics['kl'], 0.0, atol=1e-5)
 
@@ -316,7 +316,7 @@ def test_sum_is_the_mean_times_the_steps_of_the_batch():
   _, _, summing = _agent(**{'loss.reduction': 'sum'})
   batch = _batch(agent)
   mean, total = (
-    jax.jit(loss)(params, batch=batch)[0] for loss in (averaging, summing)
+    jax.jit(loss)(params, batch)[0] for loss in (averaging, summing)
   )
   np.testing.assert_allclose(total, mean * _LENGTH * _BATCH, rtol=1e-5)
 

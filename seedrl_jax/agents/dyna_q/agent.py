@@ -187,11 +187,7 @@ class Loss:
     return imagined._replace(observation=observation)
 
   def _act(
-    self,
-    q: base.Params,
-    progress: jax.Array,
-    key: jax.Array,
-    state: jax.Array,
+    self, q: base.Params, progress: jax.Array, key: jax.Array, state: jax.Array
   ) -> jax.Array:
     """Chooses legal actions of rollouts, `[N]`."""
     count = len(state)

@@ -105,10 +105,9 @@ def to_observation(env_spec: types.EnvSpec, state: jax.Array) -> types.Nest:
   if not key:
     return state
   ((name, _),) = vector_specs(env_spec).items()
-  vector, mask = jnp.split(state, [-mask_size(env_spec)], axis=-1)
-  spec = env_spec.observation[key]
-  mask = mask.reshape((*state.shape[:-1], *spec.shape)).astype(spec.dtype)
-  return {name: vector, key: mask}
+  size, spec = mask_size(env_spec), env_spec.observation[key]
+  mask = state[..., -size:].reshape((*state.shape[:-1], *spec.shape))
+  return {name: state[..., :-size], key: mask.astype(spec.dtype)}
 
 
 def legal(env_spec: types.EnvSpec, state: jax.Array) -> jax.Array:
@@ -171,10 +170,7 @@ def model_loss(
 
 
 def _distance(x: jax.Array, state: jax.Array) -> jax.Array:
-  """Returns the mean squared error `[N]` of vectors `[N, F]`.
-
-  `state`, `[N, F + P]`, has the true ones.
-  """
+  """Returns the mean squared errors `[N]` of `[N, F]` from `[N, F + P]`."""
   return jnp.mean(jnp.square(x - state[:, : x.shape[-1]]), axis=-1)
 
 

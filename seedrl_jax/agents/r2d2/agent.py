@@ -160,9 +160,7 @@ def n_step_returns(
   # transition.
   goes_on = jnp.concatenate([valid[1:], jnp.ones_like(valid[:1])])
   returns = jax.vmap(
-    rlax.n_step_bootstrapped_returns,
-    in_axes=(1, 1, 1, None, 1),
-    out_axes=1,
+    rlax.n_step_bootstrapped_returns, in_axes=(1, 1, 1, None, 1), out_axes=1
   )
   return returns(reward, discount, value, n, goes_on.astype(value.dtype))
 

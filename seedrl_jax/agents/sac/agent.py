@@ -265,9 +265,7 @@ class Learner:
     )
     scalars |= {'total': loss, 'learning_rate': rate}
     targets = optax.incremental_update(
-      params.critics,
-      state.target_critics,
-      self._config.loss.target_update_rate,
+      params.critics, state.target_critics, self._config.loss.target_update_rate
     )
     new_state = State(params, targets, opt_state, state.step + 1)
     return new_state, ({**metrics, **scalars}, optimizers.all_finite(scalars))
