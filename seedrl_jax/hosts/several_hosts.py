@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, Self
 
 import jax
@@ -86,7 +86,10 @@ class SeveralHosts(coordinator.Coordinator):
       'config': config_files.flat_config(config),
     })
     check_same([host['devices'] for host in answers], '{} devices')
-    _check_configs([host['config'] for host in answers])
+    configs = [host['config'] for host in answers]
+    for key in sorted(set().union(*configs)):
+      if not key.startswith(_OWN_KEYS):
+        check_same([x.get(key) for x in configs], f'--config.{key}={{}}')
     if self._server is not None:
       self._server.set_timeout(config.hosts.timeout)
     self._votes.set_timeout(config.hosts.timeout)
@@ -236,31 +239,17 @@ def check_same(values: Sequence[Any], what: str) -> None:
       )
 
 
-def _check_configs(configs: Sequence[Mapping[str, Any]]) -> None:
-  first = configs[0]
-  for index, other in enumerate(configs):
-    for key in sorted(first.keys() | other.keys()):
-      a, b = first.get(key), other.get(key)
-      if a != b and not key.startswith(_OWN_KEYS):
-        raise coordinator.HostsMismatch(
-          f'--config.{key}: host 0 has {a} and host {index} has {b}; start '
-          'all hosts with one configuration.'
-        )
-
-
 def check_fingerprints(
   prints: Sequence[Sequence[Sequence[float]]], num_updates: int
 ) -> None:
-  """Raises `ParametersDiffer` if the hosts' fingerprints differ.
+  """Raises `ParametersDiffer` if the fingerprints of hosts and devices differ.
 
-  `prints` has each host's by device, none if it sent none.
+  They are compared only if each host has sent some.
   """
-  sent = {index: rows for index, rows in enumerate(prints) if rows}
-  for index, rows in sent.items():
-    first = min(sent)
-    if not all(fingerprints.are_alike(row, sent[first][0]) for row in rows):
+  for index, rows in enumerate(prints if all(prints) else []):
+    if not all(fingerprints.are_alike(row, prints[0][0]) for row in rows):
       raise coordinator.ParametersDiffer(
         f'After update {num_updates} the parameters of host {index} are not '
-        f'those of host {first}; start all hosts again to resume from the last '
+        'those of host 0; start all hosts again to resume from the last '
         'checkpoint.'
       )

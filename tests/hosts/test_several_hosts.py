@@ -83,7 +83,7 @@ def _start_info(devices=None, **values):
   [
     (
       {**_start_info(), 'config': {**_start_info()['config'], 'loss.more': 1}},
-      r'--config.loss.more: host 0 has 1 and host 1 has None; ',
+      'Host 1 has --config.loss.more=None and host 0 --config.loss.more=1; all',
     ),
     (
       _start_info(devices=77),

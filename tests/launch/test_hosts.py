@@ -234,7 +234,7 @@ def test_hosts_that_differ_are_refused(tmp_path: pathlib.Path):
   ]
   for host in hosts:
     assert _error(host) == (
-      'learner: --config.unroll_length: host 0 has 5 and host 1 has 6; start '
-      'all hosts with one configuration.'
+      'learner: Host 1 has --config.unroll_length=6 and host 0 '
+      '--config.unroll_length=5; all hosts must be alike.'
     )
   assert not (tmp_path / 'config.json').exists()
