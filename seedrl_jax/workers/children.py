@@ -35,11 +35,7 @@ _MOST_LOOKS = 10
 class Child:
   """One process, its log and the thread that starts it again when it dies.
 
-  Attributes:
-    link: socket to the process; it sends a byte when it is ready.
-    is_ready: whether the running process has sent that byte.
-    failure: sentence why the run must end; '' if it need not.
-    deaths: of processes so far.
+  The process sends a byte over the socket `link` when it is ready.
   """
 
   def __init__(
@@ -55,6 +51,7 @@ class Child:
   ):
     """Starts the process with this process's command line."""
     self.is_ready = False
+    # A sentence if the run must end.
     self.failure = ''
     self.deaths = 0
     self._title, self._patience = title, patience
@@ -153,10 +150,7 @@ class Child:
 
 
 def parent_info() -> dict[str, Any] | None:
-  """Returns settings from this process's parent; None without a parent.
-
-  They are empty for the first worker, which `keep_running` starts.
-  """
+  """Returns settings from this process's parent; None without a parent."""
   text = os.environ.get(VARIABLE)
   return json.loads(text) if text else None
 
@@ -191,6 +185,7 @@ def keep_running(patience: float) -> int:
   for deaths in range(1, _MOST_DEATHS + 1):
     child = subprocess.Popen(
       _command(()),
+      # It has a parent, but no settings.
       env={**os.environ, VARIABLE: '{}'},
       # Ctrl-C reaches it only from here.
       start_new_session=True,

@@ -166,21 +166,11 @@ class AsynchronousWorkers(coordinator.Coordinator):
     trainer, settings = self._step.flat, self._config.asynchronous
     if settings.share == 'server':
       return server.ServerParameters(
-        trainer,
-        self._board,
-        self._config,
-        fds,
-        self._check,
-        self._start_shard,
+        trainer, self._board, self._config, fds, self._check, self._start_shard
       )
     if settings.share == 'sync':
       return shared.SynchronousMemory(
-        trainer,
-        self._board,
-        self._sockets,
-        fds,
-        self.count,
-        settings.patience,
+        trainer, self._board, self._sockets, fds, self.count, settings.patience
       )
     return shared.SharedMemory(
       trainer,

@@ -5,8 +5,7 @@ an optimiser works elementwise, so its state for the flat parameters holds the
 same numbers as its state for their nest, in the same order.
 """
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -105,6 +104,7 @@ class FlatTrainer:
     self.size = flat.size
     self.target_size = flat.size if self.trainer.target_update_period else 0
     self.step = OptimizerStep(self.trainer.optimizer, self.size)
+    self.acting_params = jax.jit(self._acting_params)
 
   def flatten(self, state: sgd.TrainState) -> Vectors:
     """Returns copies of a state's arrays."""
@@ -150,15 +150,9 @@ class FlatTrainer:
       progress=progress if self.trainer.keeps_progress else (),
     )
 
-  @functools.cached_property
-  def acting_params(self) -> Callable[[Any, Any], base.Params]:
-    """A jitted (params, progress) -> the agent's acting parameters."""
-
-    def convert(params: jax.Array, progress: jax.Array) -> base.Params:
-      target = jnp.zeros(self.target_size)
-      return self._agent.acting_params(self.state(params, target, progress))
-
-    return jax.jit(convert)
+  def _acting_params(self, params: jax.Array, progress: jax.Array) -> Any:
+    target = jnp.zeros(self.target_size)
+    return self._agent.acting_params(self.state(params, target, progress))
 
 
 def _ravel(tree: base.Params) -> np.ndarray:

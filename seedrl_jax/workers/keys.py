@@ -1,13 +1,7 @@
 """The configuration keys of asynchronous workers."""
 
 from seedrl_jax.runtime.keys import Key, Section, Table
-from seedrl_jax.runtime.settings import (
-  FLAG,
-  LARGE,
-  integer,
-  number,
-  one_of,
-)
+from seedrl_jax.runtime.settings import FLAG, LARGE, integer, number, one_of
 
 KEYS: Table = {
   'asynchronous': Section(
@@ -15,9 +9,7 @@ KEYS: Table = {
     'Environments, `batch_size` and replay sizes are per worker.'
   ),
   'asynchronous.workers': Key(
-    2,
-    integer(1, 1024),
-    'Number of processes, each on one processor or device.',
+    2, integer(1, 1024), 'Number of processes, each on one processor or device.'
   ),
   'asynchronous.model_workers': Key(
     0,

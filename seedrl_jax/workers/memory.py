@@ -22,9 +22,7 @@ class Memory:
   """
 
   def __init__(
-    self,
-    layout: Sequence[tuple[Any, tuple[int, ...]]],
-    fd: int | None = None,
+    self, layout: Sequence[tuple[Any, tuple[int, ...]]], fd: int | None = None
   ):
     """Makes the memory, all zero, or opens that of `fd`.
 

@@ -179,11 +179,7 @@ class SynchronousMemory(SharedMemory):
       _send(connection)
 
   def _receive(self, index: int, connection: socket.socket) -> bool:
-    """Returns whether a worker has answered; False if it has ended.
-
-    Raises:
-      WorkerFailed: if it neither answers nor ends.
-    """
+    """Whether a worker answers, not ends; raises `WorkerFailed` if neither."""
     deadline = time.monotonic() + self._patience
     connection.settimeout(links.LOOK_SECONDS)
     while True:
