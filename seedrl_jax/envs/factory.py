@@ -70,10 +70,9 @@ def task_names(config: types.Config) -> tuple[str, ...]:
   for pattern in patterns:
     matches = [pattern]
     if {*pattern} & {*'*?['}:
-      source = pattern.partition(':')[0] if ':' in pattern else ''
-      if source not in SOURCES:
-        raise ValueError(f'{flag}: there is no {source}, as {pattern} says.')
-      matches = fnmatch.filter(ids(source), pattern)
+      source = pattern.rpartition(':')[0]
+      known = ids(source) if source in SOURCES else []
+      matches = fnmatch.filter(known, pattern)
     if not matches:
       raise ValueError(
         f'{flag}: nothing matches {pattern}; `seedrl list envs` shows all.'
