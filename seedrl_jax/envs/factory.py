@@ -9,7 +9,7 @@ import functools
 import importlib
 import json
 import types as types_lib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -47,10 +47,8 @@ def ids(source: str) -> list[str]:
   if not source:
     with registry.use_envpool() as envpool:
       return sorted(envpool.list_all_envs())
-  if source == 'gymnasium':
-    names: Iterable[str] = gymnasium.registry
-  else:
-    names = _suite(source).names()
+  is_suite = source in SUITES
+  names = _suite(source).names() if is_suite else gymnasium.registry
   return [f'{source}:{name}' for name in sorted(names)]
 
 
