@@ -59,7 +59,7 @@ class ReverbServer(server.ReverbServer):
       port=self.port,
       fixed=bool(self._wanted_port),
       tables=self._tables,
-      checkpoints=str(self._folder.output),
+      checkpoints=str(self._output),
       restore=restore,
-      rewritten=str(self._folder.rewritten),
+      rewritten=str(self._rewritten),
     )

@@ -169,20 +169,6 @@ def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
   return count
 
 
-def difference(store: base.TrajectoryStore, path: str) -> str:
-  """Returns a warning if table and folder differ in size, else ''."""
-  table = store.info()[TABLE]
-  count = read_manifest(path).sequences
-  if table.size == min(count, table.config.max_size):
-    return ''
-  return (
-    f'The table of demonstrations holds {table.size} sequences and {_FLAG}='
-    f'{path} {count}; the table is kept, whoever filled it. To learn from '
-    'the folder instead, start with another --workdir, or the Reverb server '
-    'that you named without its checkpoint.'
-  )
-
-
 def sequences(
   path: str, layout: blocks.UnrollLayout
 ) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:

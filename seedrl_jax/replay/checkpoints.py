@@ -27,7 +27,7 @@ _META = 'meta.json'
 # Bytes read at a time; bounds the memory of a restore.
 _PIECE = 1 << 25
 # Names that stores give to unfinished checkpoints.
-_UNFINISHED = re.compile(r'\.\d+\..+|\d+\..+\.partial|\d+\.tmp')
+_UNFINISHED = re.compile(r'\.\d+\..+|\d+\..+\.partial')
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 

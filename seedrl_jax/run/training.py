@@ -325,11 +325,11 @@ class Training:
 
 
 def fill_demonstrations(
-  parts: opening.Parts, say: Callable[[str], None], at_start: bool = False
+  parts: opening.Parts, say: Callable[[str], None]
 ) -> None:
   """Fills the demonstrations' table if a start or lost server left it empty.
 
-  `at_start` prints if the table differs from the folder, if there is one.
+  Nothing happens without a folder of demonstrations.
   """
   path = parts.plan.config.demonstrations.path
   if not path:
@@ -337,5 +337,3 @@ def fill_demonstrations(
   count = folder.fill(parts.store, path, parts.plan.env_spec.env_id)
   if count:
     say(f'Took {count} demonstrations from {path}.')
-  elif at_start and (text := folder.difference(parts.store, path)):
-    say(text)

@@ -109,17 +109,6 @@ def test_in_lock_step_two_runs_are_equal(tmp_path):
   np.testing.assert_equal(*params)
 
 
-def test_a_resumed_run_says_that_its_table_is_another(tmp_path):
-  _record(tmp_path / 'demos')
-  run = runs.Run(_student(tmp_path / 'demos'), tmp_path / 'run')
-  assert 'The table of demonstrations' not in run.output
-  run.train()
-  count = _record(tmp_path / 'more', episodes=12)
-  again = runs.Run(_student(tmp_path / 'more'), tmp_path / 'run')
-  assert f'/more {count}; the table is kept' in again.output
-  again.system.parts.close()
-
-
 @pytest.mark.parametrize(
   'fraction,message',
   [(0.3, r'give 0\.25 \(that is 1\)'), (0.0, 'above 0 and below 1')],

@@ -90,26 +90,10 @@ def test_a_folder_of_another_run_is_refused(
   assert store.info()[_TABLE].size == 0
 
 
-@pytest.mark.parametrize(
-  'max_size,held', [(9, set(range(10, 15))), (2, {13, 14})]
-)
-def test_a_table_that_holds_a_folder_differs_in_nothing(
-  make_store, toy, folder, max_size, held
-):
-  store = make_store(*_rules(max_size=max_size))
+def test_a_small_table_holds_the_newest(make_store, toy, folder):
+  store = make_store(*_rules(max_size=2))
   folder_lib.fill(store, folder, 'Toy-v0')
-  assert set(_contents(store, toy)) == held
-  assert folder_lib.difference(store, folder) == ''
-
-
-def test_a_warning_says_that_a_table_holds_others(make_store, toy, folder):
-  store = make_store(*_rules())
-  toy.insert(store, _TABLE, [77])
-  sentence = folder_lib.difference(store, folder)
-  assert sentence.startswith(
-    'The table of demonstrations holds 1 sequences and '
-    f'--config.demonstrations.path={folder} 5; '
-  )
+  assert set(_contents(store, toy)) == {13, 14}
 
 
 def test_a_folder_appears_when_it_is_complete(toy, tmp_path):

@@ -192,7 +192,7 @@ def test_what_a_killed_save_left_is_removed(saved, toy):
   saved.checkpoints.save(7, look)
   # Names of unfinished checkpoints of the several stores.
   (saved.folder / unfinished[0]).write_bytes(b'gigabytes')
-  for name in ('.8.abcdefgh', '9.tmp', '9', 'mine.partial'):
+  for name in ('.8.abcdefgh', '9', 'mine.partial'):
     (saved.folder / name).mkdir()
     (saved.folder / name / 'file').touch()
   _Saved(toy, saved.folder)

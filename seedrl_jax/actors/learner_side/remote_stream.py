@@ -9,22 +9,115 @@ from typing import NamedTuple
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import wire
-from seedrl_jax.actors.learner_side import group_lease
+from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest
 
 _NO_ID = np.zeros(0, np.int32)
+_FIRST, _LAST = int(types.StepType.FIRST), int(types.StepType.LAST)
 
 # Takes the actions [n, ...] of a message's environments, in its order; runs in
 # the thread that calls `send`.
 Answer = Callable[[np.ndarray], None]
 
 
+class GroupLease:
+  """The slots of a group, from its joining to its leaving.
+
+  Nothing that passes its checks can harm the unrolls of other environments.
+  """
+
+  def __init__(self, env_id: np.ndarray, acts_itself: bool = False):
+    """Expects FIRST steps first."""
+    self.acts_itself = acts_itself  # whether its actor only sends reports
+    self.env_id = np.asarray(env_id, np.int32)  # `[n]`, ids in the stream
+    # The types of the last steps.
+    self._before = np.full(len(env_id), _LAST, np.uint8)
+    self._next = 0
+
+  def accept(
+    self,
+    sequence: int,
+    leaves: list[np.ndarray],
+    episodes: base.EndedEpisodes,
+  ) -> None:
+    """Checks a group's next STEPS; raises `WireError` if it is impossible."""
+    *observation, reward, discount, step_type = leaves
+    self._take_turn(sequence)
+    if len(reward) != len(self.env_id):
+      raise wire.WireError(
+        f'STEPS of {len(reward)} environments came from a group of '
+        f'{len(self.env_id)}.'
+      )
+    for leaf in observation:
+      _check_values(leaf, 'An observation')
+    _check_values(reward, 'A reward')
+    if not ((discount >= 0) & (discount <= 1)).all():
+      raise wire.WireError('A discount is not in [0, 1].')
+    if (step_type > _LAST).any():
+      raise wire.WireError('There is no such type of step.')
+    # FIRST may be repeated (see `types.DeviceEnv`).
+    impossible = (step_type == _FIRST) != (self._before == _LAST)
+    if (impossible & (self._before != _FIRST)).any():
+      raise wire.WireError(
+        'A FIRST step must come after the end of an episode, and only there.'
+      )
+    self._check_episodes(episodes, len(reward))
+    self._before = step_type.copy()
+
+  def accept_report(self, sequence: int, report: local_messages.Report) -> None:
+    """Checks the next REPORT; raises `WireError` if impossible."""
+    self._take_turn(sequence)
+    # So that no sum of them is infinite.
+    if not 0 <= report.store_wait <= wire.LARGEST:
+      raise wire.WireError('A wait is not possible.')
+    # Uncounted steps may have ended episodes already.
+    num_steps = report.env_steps + len(self.env_id)
+    self._check_episodes(report.episodes, num_steps)
+
+  def _take_turn(self, sequence: int) -> None:
+    if sequence != self._next:
+      raise wire.WireError(
+        f'Message {sequence} came instead of message {self._next}.'
+      )
+    self._next += 1
+
+  def _check_episodes(
+    self, episodes: base.EndedEpisodes, num_steps: int
+  ) -> None:
+    count, local_id = len(episodes.env_id), episodes.env_id
+    if not count:
+      return
+    if count > num_steps:
+      raise wire.WireError(f'{count} episodes cannot end in {num_steps} steps.')
+    if not ((local_id >= 0) & (local_id < len(self.env_id))).all():
+      raise wire.WireError('An episode is of no environment of the group.')
+    bound = wire.LARGEST * episodes.length
+    if not (np.abs(episodes.episode_return) <= bound).all():
+      raise wire.WireError("An episode's return is not possible.")
+    _check_values(episodes.terminated, "An episode's end")
+
+
+def _check_values(array: np.ndarray, name: str) -> None:
+  """Checks that bytes are values of their dtype, finite and not too large."""
+  if array.dtype.kind == 'b' and (array.view(np.uint8) > 1).any():
+    raise wire.WireError('A boolean is neither 0 nor 1.')
+  if array.dtype.kind != 'f' and array.dtype.itemsize <= 2:
+    return
+  # Python's numbers: 1e6 is infinite as float16, and the smallest integer has
+  # no absolute value. NaN fails both comparisons.
+  largest, least = array.max(initial=0).item(), array.min(initial=0).item()
+  if not (largest <= wire.LARGEST and least >= -wire.LARGEST):
+    raise wire.WireError(
+      f'{name} is not a number from {-wire.LARGEST:,.0f} to '
+      f'{wire.LARGEST:,.0f}; scale it in the environment.'
+    )
+
+
 class _Request(NamedTuple):
   """A step of each environment of a group; leaves are those of an EnvOutput."""
 
-  lease: group_lease.GroupLease
+  lease: GroupLease
   leaves: list[np.ndarray]
   answer: Answer
   arrival: float
@@ -67,7 +160,7 @@ class RemoteStream(base.EnvStream):
     self._changed = threading.Condition()
     self._closed = False
     self._failure: BaseException | None = None
-    self._leases: set[group_lease.GroupLease] = set()
+    self._leases: set[GroupLease] = set()
     self._free = np.ones(num_envs, bool)
     self._num_expected = 0  # environments whose steps may come
     self._waiting: collections.deque[_Request] = collections.deque()
@@ -163,9 +256,7 @@ class RemoteStream(base.EnvStream):
 
   # -- for the server ----------------------------------------------------------
 
-  def join(
-    self, num_envs: int, acts_itself: bool = False
-  ) -> group_lease.GroupLease | None:
+  def join(self, num_envs: int, acts_itself: bool = False) -> GroupLease | None:
     """Leases slots to a group until `leave`; None if there is no room.
 
     A group that acts itself will not `submit`.
@@ -175,7 +266,7 @@ class RemoteStream(base.EnvStream):
       if len(slots) < num_envs:
         return None
       self._free[slots] = False
-      lease = group_lease.GroupLease(slots, acts_itself)
+      lease = GroupLease(slots, acts_itself)
       self._leases.add(lease)
       if not acts_itself:
         self._num_expected += num_envs
@@ -183,7 +274,7 @@ class RemoteStream(base.EnvStream):
 
   def submit(
     self,
-    lease: group_lease.GroupLease,
+    lease: GroupLease,
     sequence: int,
     leaves: list[np.ndarray],
     episodes: base.EndedEpisodes,
@@ -203,7 +294,7 @@ class RemoteStream(base.EnvStream):
         self._changed.notify()
 
   def add_episodes(
-    self, lease: group_lease.GroupLease, episodes: base.EndedEpisodes
+    self, lease: GroupLease, episodes: base.EndedEpisodes
   ) -> None:
     """Logs a group's episodes, whose ids are within the group.
 
@@ -218,7 +309,7 @@ class RemoteStream(base.EnvStream):
       columns = map(np.copy, episodes._replace(env_id=env_id))
       self._episodes.append(base.EndedEpisodes(*columns))
 
-  def leave(self, lease: group_lease.GroupLease) -> None:
+  def leave(self, lease: GroupLease) -> None:
     """Frees a group's slots; drops its steps that were not received yet."""
     with self._changed:
       if lease not in self._leases:

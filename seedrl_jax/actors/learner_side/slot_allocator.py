@@ -10,7 +10,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.actors import handshake, local_messages
-from seedrl_jax.actors.learner_side import group_lease, remote_stream
+from seedrl_jax.actors.learner_side import remote_stream
 
 _Code = grpc.StatusCode
 _log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class SlotGrant(NamedTuple):
   """The slots of a group; the caller ends the lease with `stream.leave`."""
 
   stream: remote_stream.RemoteStream
-  lease: group_lease.GroupLease
+  lease: remote_stream.GroupLease
   welcome: handshake.Welcome
 
 
@@ -86,7 +86,7 @@ class SlotAllocator:
 
   def _join(
     self, num_envs: int, acts_itself: bool
-  ) -> tuple[int, group_lease.GroupLease]:
+  ) -> tuple[int, remote_stream.GroupLease]:
     """Returns the index of the stream that takes a group, and the lease."""
     if acts_itself and self._local is None:
       raise StreamRefused(

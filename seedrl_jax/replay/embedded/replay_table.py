@@ -15,7 +15,6 @@ from seedrl_jax.replay import (
   base,
   blocks,
   checkpoints,
-  rate_limiter,
   table_configs,
 )
 from seedrl_jax.replay.embedded import slots, tables
@@ -193,7 +192,7 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
       rules.max_times_sampled,
       self._rng,
     )
-    self._limiter = rate_limiter.RateLimiter(rules, self._pool.width)
+    self._limiter = table_configs.RateLimiter(rules, self._pool.width)
     self._limiter.widen(self._batch_size)
 
   def _can_insert(self, n: int) -> bool:

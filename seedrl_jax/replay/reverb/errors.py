@@ -2,10 +2,6 @@
 
 import grpc
 
-# Larger chunks and items are not sent: Reverb's own limit is 300 MB, but not
-# every path into the server enforces it.
-MAX_MESSAGE_BYTES = 280 * 1000 * 1000
-
 # A server that shuts down cancels its calls.
 _GONE = {
   grpc.StatusCode.UNAVAILABLE,
@@ -49,15 +45,10 @@ def translate(
       "with this run's tables, or name another server."
     )
   start = f'Could not {doing} ({place})'
-  if is_lost(error):
+  if is_lost(error) or code == grpc.StatusCode.DEADLINE_EXCEEDED:
     return ServerLost(
-      f'{start}: it does not answer ({details}); see whether it runs and can '
-      'be reached.'
-    )
-  if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-    return ServerLost(
-      f'{start}: no answer in time; see whether the server is overloaded or '
-      'stopped.'
+      f'{start}: it does not answer ({details}); see whether it runs, is '
+      'overloaded or cannot be reached.'
     )
   return RequestRefused(
     f'{start}: {code.name} ({details}); see that the table was made for this '

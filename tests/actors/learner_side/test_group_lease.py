@@ -1,4 +1,4 @@
-"""Tests for seedrl_jax/actors/learner_side/group_lease.py."""
+"""Tests for seedrl_jax/actors/learner_side/remote_stream.py: leases."""
 
 import contextlib
 
@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from seedrl_jax.actors import local_messages, wire
-from seedrl_jax.actors.learner_side import group_lease
+from seedrl_jax.actors.learner_side import remote_stream
 from tests.actors import toys
 
 
-def _lease(*messages: bytes) -> group_lease.GroupLease:
+def _lease(*messages: bytes) -> remote_stream.GroupLease:
   """Returns a lease of slots 4 to 6 whose group has sent some messages."""
-  lease = group_lease.GroupLease(np.array([4, 5, 6]))
+  lease = remote_stream.GroupLease(np.array([4, 5, 6]))
   for message in messages:
     lease.accept(wire.parse(message).sequence, *toys.unpack(message))
   return lease
@@ -105,7 +105,7 @@ def test_scores_of_games_pass():
 def test_integers_are_bounded_too(value: float, dtype: type, passes: bool):
   refusal = pytest.raises(wire.WireError, match='X is not a number')
   with contextlib.nullcontext() if passes else refusal:
-    group_lease._check_values(np.array([[0, value]], dtype), 'X')
+    remote_stream._check_values(np.array([[0, value]], dtype), 'X')
 
 
 def _report(**values: object) -> local_messages.Report:
@@ -114,7 +114,7 @@ def _report(**values: object) -> local_messages.Report:
 
 
 def test_reports_follow_each_other():
-  lease = group_lease.GroupLease(np.array([4, 5, 6]), True)
+  lease = remote_stream.GroupLease(np.array([4, 5, 6]), True)
   lease.accept_report(0, _report())
   # Its last steps are not counted yet.
   lease.accept_report(1, _report(env_steps=0, episodes=toys.episodes(0, 1, 2)))
@@ -133,6 +133,6 @@ def test_reports_follow_each_other():
 def test_a_report_of_the_impossible_is_refused(
   sequence: int, values: dict, sentence: str
 ):
-  lease = group_lease.GroupLease(np.array([4, 5, 6]), True)
+  lease = remote_stream.GroupLease(np.array([4, 5, 6]), True)
   with pytest.raises(wire.WireError, match=sentence):
     lease.accept_report(sequence, _report(**values))

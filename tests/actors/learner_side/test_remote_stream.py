@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seedrl_jax.actors import wire
-from seedrl_jax.actors.learner_side import group_lease, remote_stream
+from seedrl_jax.actors.learner_side import remote_stream
 from seedrl_jax.envs import base
 from tests.actors import toys
 
@@ -32,7 +32,7 @@ class _Member:
   def __init__(self, stream: remote_stream.RemoteStream, num_envs: int):
     lease = stream.join(num_envs)
     assert lease is not None
-    self.lease: group_lease.GroupLease = lease
+    self.lease: remote_stream.GroupLease = lease
     self.env_id = lease.env_id
     self.answers: list[list] = []
     self._stream = stream

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from seedrl_jax.replay.reverb.client import codec, items
+from seedrl_jax.replay.reverb.client import items
 
-_NAMES = {code: name for name, code in codec._CODES.items()}
+_NAMES = {code: name for name, code in items._CODES.items()}
 
 
 def decode_columns(item: items.DrawnItem) -> list[np.ndarray]:
@@ -17,5 +17,5 @@ def decode_columns(item: items.DrawnItem) -> list[np.ndarray]:
       shape.insert(0, sum(s.length for s in column.chunk_slices))
     outs.append(np.empty(shape, _NAMES[tensor.dtype]))
   for task in item.decode(outs):
-    codec.decode_into(*task)
+    items.decode_into(*task)
   return outs

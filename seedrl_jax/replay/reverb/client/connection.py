@@ -177,7 +177,9 @@ class Connection:
     """Makes the server save its tables; returns the path on its machine."""
     request, doing = reverb_pb2.Empty(), 'write a checkpoint'
     # Without a time-out.
-    response = self._unary('Checkpoint', request, doing, None, None, on_asked)
+    response = self._unary(
+      'Checkpoint', request, doing, timeout=None, on_asked=on_asked
+    )
     return response.checkpoint_path
 
   def close(self) -> None:
@@ -191,14 +193,13 @@ class Connection:
     request: Any,
     doing: str,
     table: str | None = None,
-    timeout: float | None = _ANSWER,
-    on_asked: Callable[[], None] | None = None,
+    **options: Any,
   ) -> Any:
     """Calls until it works or fails for another reason than a lost server."""
     while True:
       generation = self.generation
       try:
-        return self._call(method, request, timeout, on_asked)
+        return self._call(method, request, **options)
       except grpc.RpcError as e:
         self.check()
         if not errors.is_lost(e):
@@ -209,7 +210,7 @@ class Connection:
     self,
     method: str,
     request: Any,
-    timeout: float | None,
+    timeout: float | None = _ANSWER,
     on_asked: Callable[[], None] | None = None,
   ) -> Any:
     """Calls once; raises RpcError, also if the channel is closed meanwhile."""

@@ -1,16 +1,44 @@
-"""Items and their chunks: as messages to send, and as Reverb sends them."""
+"""Items and their chunks: as messages to send, and as Reverb sends them.
 
+Compression and decompression release the interpreter lock.
+"""
+
+import math
 import secrets
+import threading
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import cramjam
 import numpy as np
 
-from seedrl_jax.replay.reverb import errors
-from seedrl_jax.replay.reverb.client import codec
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
-# Arguments of `codec.decode_into`.
+# Larger chunks and items are not sent: Reverb's own limit is 300 MB, but not
+# every path into the server enforces it.
+_MAX_MESSAGE_BYTES = 280 * 1000 * 1000
+# tensorflow.DataType of the supported element types.
+_CODES = {
+  'float32': 1,
+  'float64': 2,
+  'int32': 3,
+  'uint8': 4,
+  'int16': 5,
+  'int8': 6,
+  'int64': 9,
+  'bool': 10,
+  'bfloat16': 14,
+  'uint16': 17,
+  'float16': 19,
+  'uint32': 22,
+  'uint64': 23,
+}
+
+_snappy = cramjam.snappy
+
+# Each thread's own memory for data that cannot be written in place.
+_scratch = threading.local()
+# Arguments of `decode_into`.
 Task = tuple[reverb_pb2.Tensor, np.ndarray, int]
 
 
@@ -66,9 +94,9 @@ def encode_chunk(columns: Sequence[np.ndarray]) -> Chunk:
     data_uncompressed_size=sum(column.nbytes for column in columns),
   )
   for column in columns:
-    codec.encode(column, chunk.data.tensors.add())
+    encode_tensor(column, chunk.data.tensors.add())
   wire = request.SerializeToString()
-  if len(wire) > errors.MAX_MESSAGE_BYTES:
+  if len(wire) > _MAX_MESSAGE_BYTES:
     raise ValueError(
       f'A chunk of {len(wire) / 1e6:.0f} MB is more than one message to Reverb '
       'can carry; write fewer unrolls at once, or smaller observations.'
@@ -135,7 +163,7 @@ class DrawnItem(NamedTuple):
   chunks: dict[int, reverb_pb2.ChunkData]
 
   def decode(self, outs: Sequence[np.ndarray]) -> list[Task]:
-    """Returns calls of `codec.decode_into` that decode columns to `outs`.
+    """Returns calls of `decode_into` that decode columns to `outs`.
 
     A column's leading 1 is dropped if it is squeezed. Raises ValueError if the
     columns do not fit.
@@ -180,3 +208,66 @@ class Joiner:
       if entry.end_of_sequence:
         complete.append(self._item)
     return complete
+
+
+def _take(name: str, size: int) -> np.ndarray:
+  """Returns `size` bytes, valid until this thread's next call for `name`."""
+  memory = getattr(_scratch, name, None)
+  if memory is None or memory.size < size:
+    memory = np.empty(size, np.uint8)
+    setattr(_scratch, name, memory)
+  return memory[:size]
+
+
+def encode_tensor(column: np.ndarray, tensor: reverb_pb2.Tensor) -> None:
+  """Compresses `[rows, ...]` to `tensor`; ValueError for other types."""
+  name = column.dtype.name
+  if name not in _CODES:
+    raise ValueError(f'Reverb cannot hold arrays of type {column.dtype}.')
+  if not column.dtype.isnative:
+    column = column.astype(column.dtype.newbyteorder('='))
+  raw = np.ascontiguousarray(column).reshape(-1).view(np.uint8).data
+  memory = _take('encoded', _snappy.compress_raw_max_len(raw)).data
+  size = _snappy.compress_raw_into(raw, memory)
+  tensor.dtype = _CODES[name]
+  tensor.tensor_content = bytes(memory[:size])
+  for length in column.shape:
+    tensor.tensor_shape.dim.add(size=length)
+
+
+def decode_into(
+  tensor: reverb_pb2.Tensor, out: np.ndarray, offset: int = 0
+) -> None:
+  """Decompresses rows `offset` to `offset + n` to `out`, `[n, ...]`.
+
+  `out` may have any strides; if it is contiguous and all rows are wanted, they
+  are decompressed in place.
+
+  Raises ValueError if shape or type do not fit, or the bytes are damaged.
+  """
+  shape = tuple([dim.size for dim in tensor.tensor_shape.dim])
+  content = tensor.tensor_content
+  end = offset + out.shape[0]
+  fits = out.shape[1:] == shape[1:] and end <= shape[0]
+  if tensor.dtype != _CODES.get(out.dtype.name) or not fits:
+    raise ValueError(
+      f'A tensor of TensorFlow type {tensor.dtype} and {list(shape)} from row '
+      f'{offset} on was to fill {out.dtype}{list(out.shape)}; the unrolls in '
+      'the table are of another kind.'
+    )
+  is_whole = out.shape[0] == shape[0] and out.flags.c_contiguous
+  if is_whole:
+    raw = out.reshape(-1).view(np.uint8)
+  else:
+    raw = _take('decoded', math.prod(shape) * out.itemsize)
+  try:
+    size = _snappy.decompress_raw_len(content)
+    if size != raw.size:
+      raise ValueError(f'A tensor has {size} bytes and not {raw.size}.')
+    # Snappy refuses an empty destination.
+    if size:
+      _snappy.decompress_raw_into(content, raw.data)
+  except cramjam.DecompressionError as e:
+    raise ValueError(f'A tensor is damaged: {e}') from e
+  if not is_whole:
+    out[...] = raw.view(out.dtype).reshape(shape)[offset:end]

@@ -1,8 +1,6 @@
 """The server of a store: started by the run, or already running."""
 
 import contextlib
-import json
-import os
 import pathlib
 import threading
 import time
@@ -19,9 +17,8 @@ from seedrl_jax.runtime import file_io
 # The store's own part of a checkpoint, beside Reverb's files.
 _RECORD = 'store.json'
 
-# Seconds in which a running server answers, asked in pieces to notice its end,
-# and in which one that does not answer must end before it is stopped.
-_ANSWER, _PIECE, _END = 5.0, 1.0, 5.0
+# Seconds in which a killed server ends, and a running one answers.
+_END, _ANSWER = 0.5, 5.0
 # Attempts to restart a lost server before the run gives up.
 _ATTEMPTS = 5
 
@@ -69,45 +66,36 @@ class OwnServer:
     """Saves the tables and `record`, JSON values, in `path`.
 
     `path` appears complete. Calls `on_asked` each time that the request is
-    sent. Raises OSError or ReverbError if that fails.
+    sent. Raises OSError or RuntimeError if that fails.
     """
     written = self.link.checkpoint(on_asked)
-    with open(os.path.join(written, _RECORD), 'w') as file:
-      json.dump(record, file)
+    file_io.write_json(pathlib.Path(written, _RECORD), record)
     checkpoint_files.keep(written, path)
     self._newest = path
 
-  def restore(self, path: str, check: Callable[[Record], None]) -> Record:
+  def restore(self, path: str, check: Callable[[Record], None]) -> None:
     """Restores `path` after `check`, which raises if the record does not fit.
 
     Raises CheckpointError if it cannot be restored. The tables are then empty,
     or unchanged if the record was refused and the server began without it.
     """
-    try:
-      with self._lock:
-        return self._restore(path, check)
-    finally:
-      # Connects to the new server, if there is one.
-      self.link.server_info()
-
-  def _restore(self, path: str, check: Callable[[Record], None]) -> Record:
-    is_loaded, self._loaded = self._loaded == path, None
-    try:
-      record = _read_record(path)
-      check(record)
-    except BaseException:
+    with self._lock:
+      is_loaded, self._loaded = self._loaded == path, None
+      try:
+        check(_read_record(path))
+      except BaseException:
+        if is_loaded:
+          self._newest = None
+          self._server.start()
+        raise
       if is_loaded:
-        self._newest = None
-        self._server.start()
-      raise
-    if not is_loaded:
+        return
       try:
         self._server.start(path)
       except BaseException:
         self._server.start()
         raise
       self._newest = path
-    return record
 
   def close(self) -> None:
     """Ends the connection and the server."""
@@ -142,15 +130,9 @@ class OwnServer:
 
   def _is_well(self) -> bool:
     """Returns whether the server answers, as another call has revived it."""
-    deadline = time.monotonic() + _ANSWER
-    while time.monotonic() < deadline:
-      # Each time: a killed process loses its connections before it has ended.
-      if not self._server.is_alive():
-        return False
-      if connection.answers(self._server.address, _PIECE):
-        return True
-    self._server.wait_end(_END)
-    return False
+    # A killed process loses its connections before it has ended.
+    has_ended = self._server.wait_end(_END)
+    return not has_ended and connection.answers(self._server.address, _ANSWER)
 
 
 class ExternalServer:
@@ -177,11 +159,7 @@ class ExternalServer:
     """
     written = self.link.checkpoint(on_asked)
     where = {'address': self.link.address, 'path': written}
-    scratch = pathlib.Path(f'{path}.tmp')
-    scratch.mkdir(parents=True, exist_ok=True)
-    with open(scratch / _RECORD, 'w') as file:
-      json.dump({**record, 'server': where}, file)
-    checkpoint_files.keep(scratch, path)
+    file_io.write_json(pathlib.Path(path, _RECORD), {**record, 'server': where})
 
   def restore(self, path: str, check: Callable[[Record], None]) -> None:
     """Checks `path`; only logs how the server's owner can load it."""

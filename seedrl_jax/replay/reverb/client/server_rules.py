@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seedrl_jax.replay import rate_limiter, table_configs
+from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
@@ -71,7 +71,7 @@ def _replay_rules(
     return rules | {'samples_per_insert': 1.0} | free
   # As if blocks were whole batches, the widest there are: a server started by
   # hand does not know the block width of a run.
-  limiter = rate_limiter.RateLimiter(config, batch_size)
+  limiter = table_configs.RateLimiter(config, batch_size)
   limiter.widen(batch_size)
   centre = config.min_size * config.samples_per_insert
   return rules | {

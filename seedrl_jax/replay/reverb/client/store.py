@@ -123,8 +123,11 @@ class ReverbStore(base.TrajectoryStore):
           f'this run has blocks of {self._block_width}.'
         )
 
-    self.location.restore(path, check)
-    self._infos = self.location.link.server_info()
+    try:
+      self.location.restore(path, check)
+    finally:
+      # Connects to the new server, if there is one.
+      self._infos = self.location.link.server_info()
 
   def close(self) -> None:
     """See `TrajectoryStore`; stops the server if it is the store's own."""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from seedrl_jax.replay import base, blocks
-from seedrl_jax.replay.reverb.client import codec, items
+from seedrl_jax.replay.reverb.client import items
 
 # Bytes that a thread compresses or decompresses at once.
 _CHUNK_BYTES = 1 << 20
@@ -103,7 +103,7 @@ class Rows:
     steps = np.empty(self.num_steps, self.step)
     rest = np.empty(1, self.rest)
     for task in item.decode([_bytes(steps), _bytes(rest)]):
-      codec.decode_into(*task)
+      items.decode_into(*task)
     for i in self._steps:
       block.leaves[i][:, index] = steps[str(i)]
     for i in self._others:
@@ -195,7 +195,7 @@ def decode_blocks(
   taken = [pool.take() for _ in drawn]
   for item, block in zip(drawn, taken, strict=True):
     tasks = item.decode(block.leaves)
-    list(mapper(codec.decode_into, *zip(*tasks, strict=True)))
+    list(mapper(items.decode_into, *zip(*tasks, strict=True)))
   return base.Sample(taken, pool.give_back)
 
 

@@ -40,38 +40,3 @@ def keep(written: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
     if target.exists():
       os.rename(target, pathlib.Path(scratch, 'old'))
     os.rename(arrived, target)
-
-
-class ServerFolder:
-  """A server's folder: its log and its checkpoints."""
-
-  def __init__(self, path: str | None, collects: bool):
-    self._scratch: tempfile.TemporaryDirectory | None = None
-    if path is None:
-      self._scratch = tempfile.TemporaryDirectory(prefix='seedrl-reverb-')
-      path = self._scratch.name
-    self.path = pathlib.Path(path).absolute()
-    self._collects = collects
-    self.log = self.path / 'server.log'
-    self.output = self.path / '.server'  # where the server writes
-    self.rewritten = self.path / '.restored'  # a checkpoint as it is loaded
-
-  def collect(self) -> None:
-    """Moves the checkpoints of a server that has ended out of `output`."""
-    if not self._collects:
-      return
-    for path in newest_first(self.output):
-      keep(path, self.path / path.name)
-
-  def prepare(self) -> None:
-    """Prepares the folder for a server's start."""
-    self.collect()
-    for folder in (self.rewritten, self.output):
-      shutil.rmtree(folder, ignore_errors=True)
-    self.output.mkdir(parents=True)
-
-  def close(self) -> None:
-    """Removes temporary files."""
-    shutil.rmtree(self.rewritten, ignore_errors=True)
-    if self._scratch is not None:
-      self._scratch.cleanup()

@@ -5,8 +5,10 @@ import json
 import os
 import pathlib
 import select
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -74,10 +76,15 @@ class ReverbServer(contextlib.AbstractContextManager):
     self._reading = threading.Lock()
     self._process: subprocess.Popen | None = None
     self._closed = False
-    self._folder = checkpoint_files.ServerFolder(
-      checkpoint_dir, keep_checkpoints
-    )
-    self.log_path = self._folder.log
+    self._scratch: tempfile.TemporaryDirectory | None = None
+    if checkpoint_dir is None:
+      self._scratch = tempfile.TemporaryDirectory(prefix='seedrl-reverb-')
+      checkpoint_dir = self._scratch.name
+    self._folder = pathlib.Path(checkpoint_dir).absolute()
+    self._keeps_checkpoints = keep_checkpoints
+    self.log_path = self._folder / 'server.log'
+    self._output = self._folder / '.server'  # where the server writes
+    self._rewritten = self._folder / '.restored'  # a checkpoint as it is loaded
 
   @property
   def address(self) -> str:
@@ -88,8 +95,8 @@ class ReverbServer(contextlib.AbstractContextManager):
     """Returns the checkpoints in its folder, newest first."""
     with self._lock:
       if not self.is_alive():
-        self._folder.collect()
-      return checkpoint_files.newest_first(self._folder.path)
+        self._collect()
+      return checkpoint_files.newest_first(self._folder)
 
   def start(self, restore: str | None = None) -> None:
     """Starts the process, instead of one that runs, and waits until it serves.
@@ -106,7 +113,7 @@ class ReverbServer(contextlib.AbstractContextManager):
       if self._closed:
         raise base.StoreClosed('The Reverb server was closed.')
       self._end()
-      self._folder.prepare()
+      self._prepare()
       try:
         self._process = self._launch(restore)
       except OSError as e:
@@ -117,14 +124,27 @@ class ReverbServer(contextlib.AbstractContextManager):
     # `stop` ends this.
     self._wait_ready(restore)
 
+  def _collect(self) -> None:
+    """Moves the checkpoints of a server that has ended out of its output."""
+    if self._keeps_checkpoints:
+      for path in checkpoint_files.newest_first(self._output):
+        checkpoint_files.keep(path, self._folder / path.name)
+
+  def _prepare(self) -> None:
+    """Prepares the folder for a start."""
+    self._collect()
+    for folder in (self._rewritten, self._output):
+      shutil.rmtree(folder, ignore_errors=True)
+    self._output.mkdir(parents=True)
+
   def _launch(self, restore: str | None) -> subprocess.Popen:
     config = {
       'port': self.port,
       'fixed': bool(self._wanted_port),
       'tables': self._tables,
-      'checkpoints': str(self._folder.output),
+      'checkpoints': str(self._output),
       'restore': restore,
-      'rewritten': str(self._folder.rewritten),
+      'rewritten': str(self._rewritten),
       'processors': process_lib.PROCESSORS,
     }
     with self.log_path.open('ab') as output:
@@ -213,7 +233,9 @@ class ReverbServer(contextlib.AbstractContextManager):
       if not self._closed:
         self._closed = True
         self._end()
-        self._folder.close()
+        shutil.rmtree(self._rewritten, ignore_errors=True)
+        if self._scratch is not None:
+          self._scratch.cleanup()
 
   def _end(self) -> None:
     """Stops the process, if any, and closes its pipes."""

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from seedrl_jax.replay.reverb import errors
-from seedrl_jax.replay.reverb.client import codec, items
+from seedrl_jax.replay.reverb.client import items
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 from tests.replay.reverb import columns as decoding
 
@@ -54,14 +53,14 @@ def test_sample_over_several_entries_and_messages():
 
 
 def test_what_no_message_can_carry_is_refused(monkeypatch):
-  monkeypatch.setattr(errors, 'MAX_MESSAGE_BYTES', 10)
+  monkeypatch.setattr(items, '_MAX_MESSAGE_BYTES', 10)
   with pytest.raises(ValueError, match='fewer unrolls'):
     _chunk(0)
 
 
 def _tensor(array: np.ndarray) -> reverb_pb2.Tensor:
   tensor = reverb_pb2.Tensor()
-  codec.encode(array, tensor)
+  items.encode_tensor(array, tensor)
   return tensor
 
 
@@ -74,10 +73,10 @@ def test_tensors_that_do_not_fit_or_are_damaged_are_refused():
   tensor, out = _tensor(np.zeros((3, 2), np.int32)), np.empty((3, 2), np.int32)
   for other in np.empty((3, 2), np.float32), np.empty((4, 2), np.int32):
     with pytest.raises(ValueError, match='another kind'):
-      codec.decode_into(tensor, other)
+      items.decode_into(tensor, other)
   tensor.tensor_content = b'\xff\xff'
   with pytest.raises(ValueError, match='damaged'):
-    codec.decode_into(tensor, out)
+    items.decode_into(tensor, out)
   tensor.tensor_content = _tensor(np.zeros(5, np.int32)).tensor_content
   with pytest.raises(ValueError, match='20 bytes and not 24'):
-    codec.decode_into(tensor, out)
+    items.decode_into(tensor, out)

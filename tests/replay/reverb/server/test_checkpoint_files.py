@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from seedrl_jax.replay import base as replay
-from seedrl_jax.replay.reverb.server import checkpoint_files
+from seedrl_jax.replay.reverb.server import checkpoint_files, server
 from tests.patience import PATIENCE
 from tests.replay.reverb import shared_servers
 from tests.replay.reverb.conftest import PlainClient, rules
@@ -246,9 +246,9 @@ def test_what_a_dead_server_left(tmp_path, collects):
     (left / name).mkdir(parents=True)
   (left / 'whole/DONE').touch()
   (tmp_path / '.restored').mkdir()
-  folder = checkpoint_files.ServerFolder(str(tmp_path), collects)
-  assert folder.output == left
-  folder.prepare()
+  server.ReverbServer(
+    'python', [], str(tmp_path), keep_checkpoints=collects
+  )._prepare()
   assert list(left.iterdir()) == []
   expected = [tmp_path / 'whole'] * collects
   assert checkpoint_files.newest_first(tmp_path) == expected
