@@ -13,8 +13,11 @@ from seedrl_jax.agents import base, exploration, transitions
 from seedrl_jax.agents.ppo import agent as ppo
 from seedrl_jax.agents.ppo import loss as ppo_loss
 from seedrl_jax.agents.pqn import agent as pqn
+from seedrl_jax.agents.pqn import loss as pqn_loss
 from seedrl_jax.agents.r2d2 import agent as r2d2
+from seedrl_jax.agents.r2d2 import loss as r2d2_loss
 from seedrl_jax.agents.vtrace import agent as vtrace
+from seedrl_jax.agents.vtrace import loss as vtrace_loss
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.configs import (
   dqn_cartpole,
@@ -59,7 +62,9 @@ def _vtrace(values, others, baseline, steps, reference=False):
     return vtrace_reference.vtrace(*args).loss
   distribution = distributions.Categorical(values.shape[-1:])
   outputs = heads.ActorCriticOutput(values, baseline)
-  loss, output = vtrace.vtrace_loss(config, distribution, outputs, steps, _COST)
+  loss, output = vtrace_loss.vtrace_loss(
+    config, distribution, outputs, steps, _COST
+  )
   return loss, output.metrics
 
 
@@ -98,7 +103,7 @@ def _r2d2(values, others, baseline, steps, reference=False, make=r2d2_base):
   if reference:
     errors = r2d2_reference.td_errors(config, values, others, steps, length)
     return r2d2_reference.loss(config, errors, weight, length)
-  loss, output = r2d2.q_loss(config, values, others, steps, weight, length)
+  loss, output = r2d2_loss.q_loss(config, values, others, steps, weight, length)
   return loss, {**output.metrics, 'priority': output.priorities.max()}
 
 
@@ -108,11 +113,11 @@ def _pqn(values, others, baseline, steps, reference=False):
   if reference:
     target, _ = pqn_reference.targets(config, values, steps)
     return pqn_reference.loss(config, values, target, steps)
-  target = pqn.targets(config, values, steps)
+  target = pqn_loss.targets(config, values, steps)
   sample = pqn.Sample(
     steps.agent_output.action, jnp.pad(target, ((0, 1), (0, 0)))
   )
-  loss, output = pqn.q_loss(values, steps._replace(agent_output=sample))
+  loss, output = pqn_loss.q_loss(values, steps._replace(agent_output=sample))
   return loss, output.metrics
 
 
@@ -330,7 +335,7 @@ def test_losses_of_several_choices_sum_those_of_each(name):
   config = _loss_config(base_config.get_config, kl_cost=0.3)
   outputs = heads.ActorCriticOutput(values, baseline)
   several = steps._replace(agent_output=vtrace.AgentOutput(action, others))
-  loss, output = vtrace.vtrace_loss(
+  loss, output = vtrace_loss.vtrace_loss(
     config, distribution, outputs, several, _COST
   )
   single = steps._replace(agent_output=vtrace.AgentOutput(one, joint(others)))

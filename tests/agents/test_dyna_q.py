@@ -11,6 +11,7 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.agents import base
 from seedrl_jax.agents.dyna_q import keys as dyna_q_keys
+from seedrl_jax.agents.dyna_q import loss as loss_lib
 from seedrl_jax.agents.dyna_q import model as model_lib
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.configs import dyna_q_cartpole
@@ -118,7 +119,7 @@ def _with_states(steps):
 
 
 def _model_loss(params, batch, config=None):
-  return model_lib.model_loss(
+  return loss_lib.model_loss(
     config or _config().model,
     _predict(params),
     _with_states(batch.unroll.steps),
@@ -167,7 +168,7 @@ def test_model_loss_and_errors_equal_numpy(masked):
   names += ['model_mask'] * masked
   expected = dict(zip(names, np.mean(parts, axis=0), strict=True))
   chex.assert_trees_all_close(metrics, expected, rtol=1e-4)
-  error = model_lib.rollout_error(_predict(params), steps)
+  error = loss_lib.rollout_error(_predict(params), steps)
   np.testing.assert_allclose(error, np.mean(far), rtol=1e-4)
 
 
@@ -268,7 +269,7 @@ def test_losses_equal_numpy(changes, masked):
     sizes = np.ones(width)
   count = round(planning.ratio * width / planning.rollout_length)
   valid = steps.step_type[1] != _FIRST
-  starts = model_lib.draw_starts(
+  starts = loss_lib.draw_starts(
     jax.random.split(_KEY)[0], jnp.asarray(sizes), valid, count
   )
   imagined = reference.rollouts(
@@ -282,7 +283,7 @@ def test_losses_equal_numpy(changes, masked):
   model_loss, expected = _model_loss(params['model'], batch)
   real_steps = jax.tree.map(lambda x: x[: planning.rollout_length + 1], steps)
   expected |= {
-    'model_rollout': model_lib.rollout_error(
+    'model_rollout': loss_lib.rollout_error(
       _predict(params['model']), real_steps
     ),
     'q_loss': r2d2_reference.loss(config.loss, real, batch.weight, 1),
@@ -317,7 +318,7 @@ def test_rollout_ends_where_termination_is_predicted():
   starts = np.array([[1.0], [0.0], [-20.0], [-3.0]], np.float32)
   valid = np.array([True, True, True, False])
   imagined = jax.jit(
-    lambda: model_lib.imagine(predict, policy, starts, valid, _KEY, 3)
+    lambda: loss_lib.imagine(predict, policy, starts, valid, _KEY, 3)
   )()
   by_time = jax.tree.map(
     lambda x: np.asarray(x).reshape((2, 3, 4, -1)), imagined
@@ -357,7 +358,7 @@ def test_rollout_ends_where_termination_is_predicted():
   ],
 )
 def test_start_states_are_drawn_by_priority(priorities, valid, expected):
-  starts = model_lib.draw_starts(
+  starts = loss_lib.draw_starts(
     _KEY, jnp.float32(priorities), np.array(valid, bool), 10_000
   )
   share = np.bincount(starts, minlength=4) / 10_000

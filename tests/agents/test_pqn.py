@@ -12,6 +12,7 @@ from absl.testing import parameterized
 from seedrl_jax import types
 from seedrl_jax.agents import base, optimizers, transitions
 from seedrl_jax.agents.pqn import agent as agent_lib
+from seedrl_jax.agents.pqn import loss as loss_lib
 from seedrl_jax.configs import pqn_cartpole
 from seedrl_jax.learner import update as update_lib
 from seedrl_jax.networks import heads
@@ -59,7 +60,7 @@ def _gradient(config, q_values, steps, seed=1):
   steps = steps._replace(
     agent_output=agent_lib.Sample(steps.agent_output.action, target)
   )
-  loss = functools.partial(agent_lib.q_loss, steps=steps)
+  loss = functools.partial(loss_lib.q_loss, steps=steps)
   gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))
   return target, *jax.device_get(gradient(q_values))
 
@@ -78,7 +79,7 @@ def test_equals_a_mixture_of_n_step_returns(changes):
   config.loss.update({'reward_scale': 1.0, **changes})
   q_values, steps = _sequence()
   expected, valid = pqn_reference.targets(config.loss, q_values, steps)
-  targets = jax.jit(functools.partial(agent_lib.targets, config.loss))
+  targets = jax.jit(functools.partial(loss_lib.targets, config.loss))
   np.testing.assert_allclose(
     np.asarray(targets(q_values, steps))[valid],
     expected[valid],
@@ -115,7 +116,7 @@ class PureFunctionTest(parameterized.TestCase):
       discount=np.array([[0.5, 0.5], [0.5, 0], [0, 0], [0.5] * 2], np.float32),
     )
     value = np.array([[4, 4], [8, 8], [20, 20], [30, 30]], np.float32)
-    actual = self.variant(agent_lib.lambda_returns)(trajectory, value, lambda_)
+    actual = self.variant(loss_lib.lambda_returns)(trajectory, value, lambda_)
     expected = np.array([truncated, terminated]).T
     np.testing.assert_allclose(actual[np.array([0, 1, 3])], expected)
 
@@ -158,7 +159,7 @@ def test_targets_are_fixed_before_the_first_epoch():
   batch = jax.jit(with_targets)(initial.params, batch)
   np.testing.assert_allclose(
     batch.unroll.steps.agent_output.target[:-1],
-    agent_lib.targets(config.loss, q_values, unroll.steps),
+    loss_lib.targets(config.loss, q_values, unroll.steps),
     rtol=1e-5,
     atol=1e-6,
   )

@@ -11,7 +11,7 @@ from absl.testing import parameterized
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, exploration, transitions
-from seedrl_jax.agents.r2d2 import agent as agent_lib
+from seedrl_jax.agents.r2d2 import loss as loss_lib
 from seedrl_jax.configs import dqn_atari
 from seedrl_jax.networks import heads
 from seedrl_jax.networks import network as network_lib
@@ -39,7 +39,7 @@ def _loss(config):
   """Returns the loss, with its gradient by the online network's values."""
 
   def loss(*args):
-    return agent_lib.q_loss(config, *args, unroll_length=_LENGTH)
+    return loss_lib.q_loss(config, *args, unroll_length=_LENGTH)
 
   return jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
 
@@ -50,11 +50,11 @@ class PureFunctionTest(parameterized.TestCase):
   def test_rescaling_and_its_inverse(self, epsilon):
     size = np.concatenate([[0.0], np.logspace(-5, 2, 500)])
     x = np.concatenate([-size, size]).astype(np.float32)
-    rescaled = self.variant(lambda x: agent_lib.rescale(x, epsilon))(x)
+    rescaled = self.variant(lambda x: loss_lib.rescale(x, epsilon))(x)
     expected = r2d2_reference.h(x.astype(np.float64), epsilon)
     np.testing.assert_allclose(rescaled, expected, rtol=1e-6, atol=1e-6)
     # Computes h in double precision: only h^-1 has float32 rounding.
-    unscaled = self.variant(lambda x: agent_lib.unscale(x, epsilon))(x)
+    unscaled = self.variant(lambda x: loss_lib.unscale(x, epsilon))(x)
     back = r2d2_reference.h(np.asarray(unscaled, np.float64), epsilon)
     np.testing.assert_allclose(back, x, rtol=2e-6, atol=2e-6)
 
@@ -70,7 +70,7 @@ class PureFunctionTest(parameterized.TestCase):
       ),
     )
     value = np.array([[10] * 3, [20] * 3, [40] * 3, [80] * 3], np.float32)
-    n_step_returns = functools.partial(agent_lib.n_step_returns, n=3)
+    n_step_returns = functools.partial(loss_lib.n_step_returns, n=3)
     returns = self.variant(n_step_returns)(trajectory, value)
     chex.assert_shape(returns, trajectory.reward.shape)
     expected = np.array([
@@ -138,7 +138,7 @@ def test_initial_priorities_take_acting_values_for_both_networks(
     np.random.default_rng(burn_in), burn_in + _LENGTH + lookahead
   )
   result = jax.jit(
-    lambda s: agent_lib.initial_priorities(config, burn_in, _LENGTH, s)
+    lambda s: loss_lib.initial_priorities(config, burn_in, _LENGTH, s)
   )(steps._replace(observation=()))
   trained = jax.tree.map(lambda x: x[burn_in:], steps)
   q = trained.agent_output.q_values
@@ -157,8 +157,8 @@ def test_only_a_prioritized_replay_has_initial_priorities():
 
 def test_priority_without_a_transition_is_zero():
   none = np.zeros((2, 1))
-  errors = agent_lib.TDErrors(none > 0, none, none)
-  assert agent_lib.mixed_priorities(errors, 0.9) == 0.0
+  errors = loss_lib.TDErrors(none > 0, none, none)
+  assert loss_lib.mixed_priorities(errors, 0.9) == 0.0
 
 
 class _Agent:
@@ -171,7 +171,7 @@ class _Agent:
     self.act, self.initial_core = self.agent.act, self.agent.initial_core
     network = network_lib.make_network(config.network, _ENV_SPEC)
     sizes = (config.network.head_hidden_size, config.network.dueling)
-    self.loss = agent_lib.make_loss(config, heads.QNetwork(network, *sizes))
+    self.loss = loss_lib.make_loss(config, heads.QNetwork(network, *sizes))
 
   def init(self, key):
     return self.agent.init(key).params

@@ -12,7 +12,7 @@ from absl.testing import parameterized
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, transitions
-from seedrl_jax.agents.vtrace import agent as agent_lib
+from seedrl_jax.agents.vtrace import loss as loss_lib
 from seedrl_jax.configs import a2c_atari, a2c_cartpole
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.networks import distributions, heads, popart
@@ -56,7 +56,7 @@ def _gradient(config, outputs, steps):
   """Returns the loss and metrics, and the gradient by `outputs`."""
 
   def loss(*args):
-    value, output = agent_lib.vtrace_loss(config, _DISTRIBUTION, *args)
+    value, output = loss_lib.vtrace_loss(config, _DISTRIBUTION, *args)
     assert output.returns is None
     return value, output.metrics
 
@@ -65,7 +65,7 @@ def _gradient(config, outputs, steps):
 
 
 def _targets(config, *args):
-  return jax.jit(functools.partial(agent_lib.vtrace_targets, config))(*args)
+  return jax.jit(functools.partial(loss_lib.vtrace_targets, config))(*args)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_popart_scales_advantages_and_errors():
   statistics = popart.Moments(
     np.float32(3.0), np.float32(deviation**2), np.ones(1)
   )
-  gradient = jax.value_and_grad(agent_lib.vtrace_loss, argnums=2, has_aux=True)
+  gradient = jax.value_and_grad(loss_lib.vtrace_loss, argnums=2, has_aux=True)
   (loss, output), slope = gradient(
     config, _DISTRIBUTION, outputs, steps, np.float32(0.02), statistics
   )
@@ -180,7 +180,7 @@ class PureFunctionTest(parameterized.TestCase):
       discount=np.array([[0.5, 0], [0.0, 0.0], [0.5, 0.5]], np.float32),
     )
     baseline = np.array([[3, 3], [8, 8], [20, 20], [30, 30]], np.float32)
-    targets = functools.partial(agent_lib.vtrace_targets, _loss_config())
+    targets = functools.partial(loss_lib.vtrace_targets, _loss_config())
     output = self.variant(targets)(trajectory, np.ones((3, 2), 'f'), baseline)
     chex.assert_shape(list(output), trajectory.reward.shape)
     np.testing.assert_allclose(output.value, [[5, 1], [8, 8], [22, 22]])
@@ -212,9 +212,9 @@ def test_entropy_cost_moves_towards_its_target(target, direction):
 
   def total(param):
     cost = jnp.exp(config.entropy_cost_adjustment_speed * param)
-    return agent_lib.vtrace_loss(config, _DISTRIBUTION, outputs, steps, cost)[0]
+    return loss_lib.vtrace_loss(config, _DISTRIBUTION, outputs, steps, cost)[0]
 
-  param = agent_lib.initial_entropy_cost_param(config)
+  param = loss_lib.initial_entropy_cost_param(config)
   np.testing.assert_allclose(np.exp(10.0 * param), 0.01, rtol=1e-5)
   # A descent follows the negative gradient.
   assert np.sign(-jax.jit(jax.grad(total))(param)) == direction
@@ -230,10 +230,10 @@ def test_entropy_cost_comes_back_from_its_bound():
       params
     )
     updates, state = optimizer.update(gradient, state)
-    params = agent_lib.project(config, optax.apply_updates(params, updates))
+    params = loss_lib.project(config, optax.apply_updates(params, updates))
     return (params, state), speed * params['entropy_cost']
 
-  params = {'entropy_cost': agent_lib.initial_entropy_cost_param(config)}
+  params = {'entropy_cost': loss_lib.initial_entropy_cost_param(config)}
   carry = (params, optimizer.init(params))
   carry, logs = jax.lax.scan(update, carry, np.full(50_000, 0.5))
   np.testing.assert_allclose(np.min(logs), -20.0, rtol=1e-5)
@@ -245,7 +245,7 @@ def test_entropy_cost_comes_back_from_its_bound():
 
 def test_entropy_cost_to_adapt_must_be_positive():
   with pytest.raises(ValueError, match=r'loss\.entropy_cost'):
-    agent_lib.initial_entropy_cost_param(_loss_config(entropy_cost=0.0))
+    loss_lib.initial_entropy_cost_param(_loss_config(entropy_cost=0.0))
 
 
 def test_metrics_count_valid_transitions_only():
@@ -285,7 +285,7 @@ def _agent(**changes):
   network = network_lib.make_network(config.network, _ENV_SPEC)
   distribution = distributions.make(_ENV_SPEC.action)
   module = heads.ActorCritic(network, distribution)
-  loss = agent_lib.make_loss(config, module)
+  loss = loss_lib.make_loss(config, module)
   return agent, params, lambda params, batch: loss(params, (), batch)
 
 

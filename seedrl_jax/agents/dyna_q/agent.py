@@ -15,6 +15,7 @@ import ml_collections
 from seedrl_jax import types
 from seedrl_jax.agents import base, exploration, sgd
 from seedrl_jax.agents import transitions as transitions_lib
+from seedrl_jax.agents.dyna_q import loss as loss_lib
 from seedrl_jax.agents.dyna_q import model as model_lib
 from seedrl_jax.agents.r2d2 import agent as r2d2
 from seedrl_jax.networks import network as network_lib
@@ -123,7 +124,7 @@ class Loss:
     q_loss, output = self.q_agent.trainer.loss(
       q, target_q, batch, key, progress
     )
-    loss, metrics = model_lib.model_loss(
+    loss, metrics = loss_lib.model_loss(
       self.config.model, self._predictor(params), steps, batch.weight
     )
     # Rollouts train neither the model nor the policy that chooses in them.
@@ -131,7 +132,7 @@ class Loss:
     predict = self._predictor(fixed)
     # As far as sequences go.
     real = jax.tree.map(lambda x: x[: planning.rollout_length + 1], steps)
-    error = model_lib.rollout_error(predict, real)
+    error = loss_lib.rollout_error(predict, real)
     metrics |= {**output.metrics, 'model_rollout': error}
     if planning.role == 'act':
       # The errors of a model that others train.
@@ -156,7 +157,7 @@ class Loss:
   def _imagine(
     self,
     predict: model_lib.PredictFn,
-    policy: model_lib.PolicyFn,
+    policy: loss_lib.PolicyFn,
     steps: types.Steps,
     td_errors: jax.Array,
     key: jax.Array,
@@ -169,13 +170,11 @@ class Loss:
     if planning.start_states == 'uniform':
       td_errors = jnp.ones_like(td_errors)
     rollouts = round(planning.ratio * valid.size / planning.rollout_length)
-    starts = model_lib.draw_starts(
-      start_key, td_errors, valid, max(1, rollouts)
-    )
+    starts = loss_lib.draw_starts(start_key, td_errors, valid, max(1, rollouts))
     is_planning = (
       progress * self.config.total_env_frames >= planning.start_frames
     )
-    imagined = model_lib.imagine(
+    imagined = loss_lib.imagine(
       predict,
       policy,
       steps.observation[0][starts],

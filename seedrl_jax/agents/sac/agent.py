@@ -17,7 +17,7 @@ import optax
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, optimizers, sgd
-from seedrl_jax.agents import transitions as transitions_lib
+from seedrl_jax.agents.sac import loss as loss_lib
 from seedrl_jax.networks import (
   coding,
   distributions,
@@ -113,8 +113,8 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
     update=learner.update,
     updates_per_batch=config.updates_per_call,
     measure=learner.measure,
-    check_share=lambda unrolls: sgd.check_divides(
-      unrolls, config.updates_per_call, 'updates_per_call'
+    check_share=functools.partial(
+      sgd.check_divides, count=config.updates_per_call, key='updates_per_call'
     ),
   )
 
@@ -265,7 +265,9 @@ class Learner:
     )
     scalars |= {'total': loss, 'learning_rate': rate}
     targets = optax.incremental_update(
-      params.critics, state.target_critics, self._config.loss.target_update_rate
+      params.critics,
+      state.target_critics,
+      self._config.loss.target_update_rate,
     )
     new_state = State(params, targets, opt_state, state.step + 1)
     return new_state, ({**metrics, **scalars}, optimizers.all_finite(scalars))
@@ -277,69 +279,31 @@ class Learner:
     steps: types.Steps,
     key: jax.Array,
   ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Computes the losses of critics, policy and temperature, and metrics.
-
-    Equations 5 to 7 and 18 of arXiv 1812.05905. The temperature's gradient is
-    that of its logarithm, as in the authors' code. A truncated episode
-    bootstraps from its last observation.
-
-    Returns:
-      the sum of the losses, each a mean over T x B transitions of which invalid
-      ones count 0: the update divides by the share of the others. And metrics.
-    """
-    config = self._config.loss
+    """Returns the loss of steps `[T + 1, B]`, and metrics."""
     key, next_key = jax.random.split(key)
     inputs = types.agent_input(steps)
     now = jax.tree.map(lambda x: x[:-1], inputs)
     later = jax.tree.map(lambda x: x[1:], inputs)
-    # New actions a' of the policy, whose gradient passes critics held fixed.
     action, log_prob = self._sample(params.policy, now, key)
     next_action, next_log_prob = self._sample(
       jax.lax.stop_gradient(params.policy), later, next_key
     )
     fixed = jax.lax.stop_gradient(params.critics)
     past_action = self._to_unit(steps.agent_output.action[:-1])
-    q = self._values(params.critics, now, past_action)
-    policy_q = self._values(fixed, now, action)
-    next_q = self._values(target_critics, later, next_action)
-    transitions = transitions_lib.from_steps(
-      steps, discount=config.discount, reward_scale=config.reward_scale
+    values = loss_lib.Values(
+      q=self._values(params.critics, now, past_action),
+      policy_q=self._values(fixed, now, action),
+      log_prob=log_prob,
+      next_q=self._values(target_critics, later, next_action),
+      next_log_prob=next_log_prob,
     )
-    valid = transitions.valid
-
-    def total(x: jax.Array) -> jax.Array:
-      return jnp.sum(jnp.where(valid, x, 0.0)) / valid.size
-
-    temperature = jnp.float32(config.temperature)
-    if config.adapt_temperature:
-      temperature = jax.lax.stop_gradient(jnp.exp(params.log_temperature))
-    next_value = jnp.min(next_q, 0) - temperature * next_log_prob
-    target = jax.lax.stop_gradient(
-      transitions.reward + transitions.discount * next_value
+    return loss_lib.sac_loss(
+      self._config.loss,
+      steps,
+      values,
+      params.log_temperature,
+      self._target_entropy,
     )
-    error = jnp.where(valid, target - q, 0.0)
-    critic = 0.5 * total(jnp.sum(jnp.square(error), axis=0))
-    policy = total(temperature * log_prob - jnp.min(policy_q, 0))
-    loss = critic + policy
-    if config.adapt_temperature:
-      # Worth 0 as a metric: only its gradient has a meaning.
-      excess = jax.lax.stop_gradient(-log_prob - self._target_entropy)
-      loss += params.log_temperature * total(excess)
-    mean = functools.partial(transitions_lib.mean_of_valid, valid=valid)
-    return loss, {
-      'critic': critic,
-      'policy': policy,
-      'temperature': temperature,
-      'entropy': mean(-log_prob),
-      'td_error': mean(jnp.mean(jnp.abs(error), axis=0)),
-      'q_mean': mean(jnp.mean(q, axis=0)),
-      'q_target': mean(target),
-      'explained_variance': transitions_lib.explained_variance(
-        target, jnp.mean(error, axis=0), valid
-      ),
-      'health/value_std': jnp.std(jnp.mean(q, axis=0)),
-      'masked_share': 1.0 - jnp.mean(valid),
-    }
 
   def _sample(
     self, policy: base.Params, inputs: types.AgentInput, key: jax.Array
