@@ -5,18 +5,20 @@ environments, torsos and agents. Only those of this package run unless the
 command line allows others. Needs no JAX.
 """
 
+import pathlib
 import shlex
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from seedrl_jax.runtime import settings
 
-# All that this package has; tests compare these with its folders.
+# All that this package has; a test looks for other factories.
 FACTORIES = (
   'seedrl_jax.envs.combination_lock:make',
   'seedrl_jax.envs.recall:make',
 )
-AGENTS = ('dyna_q', 'ppo', 'pqn', 'r2d2', 'sac', 'vtrace')
+_FOLDER = pathlib.Path(__file__).parents[1] / 'agents'
+AGENTS = sorted(path.parent.name for path in _FOLDER.glob('*/agent.py'))
 
 FACTORY_FLAG, OPTION_FLAG = '--allow_factory', '--allow_option'
 

@@ -284,7 +284,8 @@ class System:
         'last checkpoint',
         lambda: self._writer.save(learner.state, self._reporter.record),
       )
-      group.run('last report', self._reporter.write)
+      if group.failure is None or learner.counters.updates:
+        group.run('last report', self._reporter.write)
 
   def _save_best(self) -> None:
     if self._best is not None:

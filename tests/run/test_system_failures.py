@@ -147,7 +147,7 @@ def test_environment_that_cannot_close(tmp_path):
   config = runs.tiny(topology__streams_per_device=2)
   streams = runs.Streams(config)
   run = runs.Run(config, tmp_path, make_streams=streams)
-  first = run.system.parts.workers[0].stream
+  first = run.system.parts.workers[0]
   close = first.close
 
   def fails():
