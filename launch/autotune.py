@@ -66,7 +66,8 @@ def _search() -> None:
   config = benchmark.endless(_CONFIG.value.copy_and_resolve_references())
   config.checkpoint.replay = False
   layout.check(config, base.allowed(config))
-  tuning.begin_early(config)
+  # A replay's updates begin early.
+  config.replay.min_size = min(config.replay.min_size, config.batch_size)
   seconds = min(_MOST_SECONDS, _SECONDS_PER_MINUTE * _MINUTES.value)
   try:
     tuning.tune(config, seconds, 60 * _MINUTES.value, process.say)

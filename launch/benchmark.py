@@ -69,11 +69,6 @@ _WARM_UP = flags.DEFINE_float(
 _PEER = flags.DEFINE_multi_string(
   'peer', [], 'Library for `peers`; may be repeated. All of them unless given.'
 )
-_PEERS_PYTHON = flags.DEFINE_string(
-  'peers_python',
-  sys.executable,
-  "Python from which the peers' environments are made.",
-)
 _TURNS = flags.DEFINE_integer(
   'turns', 3, 'Runs of each side in `peers`.', lower_bound=1
 )
@@ -168,7 +163,7 @@ def _peers() -> None:
       _system_windows(),
       _TURNS.value,
     )
-    rows += comparison.measure(task, peers, _PEERS_PYTHON.value)
+    rows += comparison.measure(task, peers)
   # Last: JAX here would keep an accelerator's memory from the runs.
   _describe()
   tables.show(rows)
@@ -193,7 +188,7 @@ def _architectures() -> None:
       architectures.TASKS,
       _SYSTEM_SECONDS.value,
       _LIMIT.value,
-      timing.cores(),
+      len(process.PROCESSORS),
     )
     for name in names
   )
@@ -234,7 +229,7 @@ def _describe() -> None:
   )
   print('command:', *sys.argv)
   print(
-    f'machine: {_processor()}, {timing.cores()} cores, '
+    f'machine: {_processor()}, {len(process.PROCESSORS)} cores, '
     f'{len(devices)} x {devices[0].device_kind}'
   )
   print(f'versions: Python {platform.python_version()}, {versions}', flush=True)

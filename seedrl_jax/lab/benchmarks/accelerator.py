@@ -167,7 +167,7 @@ def _measure_run(
     steps * factory.make_spec(case.config.env).action_repeat,
     None if case.streams else steps / alone.env.median,
   )
-  row = whole.row(case, result, alone, alone) | {
+  row = whole.row(case, result, alone) | {
     'trained on': f'{result.trained_share:.2f}',
     'of EnvPool': _text(figures.share),
     'frames/s': _text(figures.frames),

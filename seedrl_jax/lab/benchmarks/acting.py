@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.lab.benchmarks import environments, timing
@@ -42,11 +43,7 @@ def time_with_inference(
 
 def stream_workers(parts: opening.Parts) -> list[worker_lib.InferenceWorker]:
   """Returns the workers of a run whose environments are all on the host."""
-  workers = []
-  for worker in parts.workers:
-    assert isinstance(worker, worker_lib.InferenceWorker)
-    workers.append(worker)
-  return workers
+  return cast(list[worker_lib.InferenceWorker], list(parts.workers))
 
 
 def _infer(worker: worker_lib.InferenceWorker) -> int:

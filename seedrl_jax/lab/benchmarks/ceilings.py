@@ -15,7 +15,7 @@ from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import table_configs
 from seedrl_jax.run import opening
 from seedrl_jax.run import plan as plan_lib
-from seedrl_jax.runtime import threads
+from seedrl_jax.runtime import process, threads
 
 _JOIN_SECONDS = 60.0
 
@@ -83,7 +83,7 @@ class Ceilings(NamedTuple):
     On the CPU all stages share the cores; an accelerator's stages use only its
     own time.
     """
-    cores = timing.cores()
+    cores = len(process.PROCESSORS)
     host = {}
     if not self.in_jax:
       host['environments'] = self.env.cpu_seconds / cores

@@ -131,11 +131,6 @@ def shares(resources: Resources, rate: float) -> dict[str, float]:
   return costs | {_WAITING: max(0.0, 1.0 - _busy(resources, rate))}
 
 
-def _scaled_batch(size: int, times: float) -> Changes:
-  # 0 follows the number of environments.
-  return {'env.batch_size': max(1, int(size * times))} if size else {}
-
-
 def _batch_size(run: Run) -> list[Changes]:
   # Unrolls should begin together.
   if run.in_jax or run.config.learner.max_lag is not None:
@@ -144,7 +139,7 @@ def _batch_size(run: Run) -> list[Changes]:
   return _values('env.batch_size', size, [min(2 * size, num_envs), size // 2])
 
 
-def _values(key: str, now: int, others: Sequence[int]) -> list[Changes]:
+def _values(key: str, now: int, others: Sequence[int]) -> list[Any]:
   """Returns changes of a key to positive values other than `now`."""
   return [{key: x} for x in dict.fromkeys(others) if x > 0 and x != now]
 
@@ -156,10 +151,11 @@ def _streams(run: Run) -> list[Changes]:
   key = 'topology.streams_per_device'
   count = run.config.topology.streams_per_device
   size = run.config.env.batch_size
-  return [
-    {**change, **_scaled_batch(size, count / change[key])}
-    for change in _values(key, count, [2 * count, count // 2])
-  ]
+  changes = _values(key, count, [2 * count, count // 2])
+  # A size of 0 follows the number of environments.
+  for change in changes if size else []:
+    change['env.batch_size'] = max(1, size * count // change[key])
+  return changes
 
 
 def _threads(run: Run) -> list[Changes]:

@@ -1,6 +1,5 @@
 """Repeated timing of a stage."""
 
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -41,19 +40,6 @@ class Timing(NamedTuple):
   def text(self) -> str:
     """Returns 'median (min–max)'."""
     return f'{self.median:,.0f} ({self.minimum:,.0f}–{self.maximum:,.0f})'
-
-  def mean(self, other: 'Timing') -> 'Timing':
-    """Returns the means of two timings, and the extremes of both."""
-    means = (statistics.mean(pair) for pair in zip(self, other, strict=True))
-    return Timing(*means)._replace(
-      minimum=min(self.minimum, other.minimum),
-      maximum=max(self.maximum, other.maximum),
-    )
-
-
-def cores() -> int:
-  """Returns the number of processors that this process may use."""
-  return len(os.sched_getaffinity(0))
 
 
 def measure(work: Callable[[], float], windows: Windows) -> Timing:

@@ -190,11 +190,6 @@ def _changed(
   return copy
 
 
-def begin_early(config: ml_collections.ConfigDict) -> None:
-  """Makes a replay's updates begin early, in place."""
-  config.replay.min_size = min(config.replay.min_size, config.batch_size)
-
-
 def tune(
   config: ml_collections.ConfigDict,
   window_seconds: float,

@@ -58,9 +58,6 @@ def measure(
 ) -> tables.Row:
   """Times the stages and the whole system; prints them; returns a table row.
 
-  The stages are timed again after the whole, so that drift of the machine's
-  speed does not change the share.
-
   Args:
     stages: windows of each stage.
     windows: of the whole.
@@ -68,15 +65,14 @@ def measure(
   Raises:
     system.RunFailed: if the run failed.
   """
-  before = measure_stages(case, stages)
+  alone = measure_stages(case, stages)
   whole = run(case, windows)
   print(
     f'\nwhole system: {whole.steps.text()} steps/s, trained on '
     f'{whole.trained_share:.2f} of the steps\n{whole.waits}',
     flush=True,
   )
-  after = ceilings.measure(case.config, case.streams, stages)
-  return row(case, whole, before, after)
+  return row(case, whole, alone)
 
 
 def measure_stages(case: Case, windows: timing.Windows) -> ceilings.Ceilings:
@@ -92,14 +88,11 @@ def measure_stages(case: Case, windows: timing.Windows) -> ceilings.Ceilings:
   return timings
 
 
-def row(
-  case: Case, whole: Whole, before: ceilings.Ceilings, after: ceilings.Ceilings
-) -> tables.Row:
-  """Returns the table row of a run, whose stages were timed twice."""
-  ideal = (before.ideal(whole.topology) + after.ideal(whole.topology)) / 2
+def row(case: Case, whole: Whole, alone: ceilings.Ceilings) -> tables.Row:
+  """Returns the table row of a run and its stages alone."""
   timings = {
-    'environments, steps/s': before.env.mean(after.env),
-    '+ inference': before.env_and_inference.mean(after.env_and_inference),
+    'environments, steps/s': alone.env,
+    '+ inference': alone.env_and_inference,
     '+ training': whole.steps,
   }
   return {
@@ -107,7 +100,7 @@ def row(
     'envs': str(case.config.env.num_envs),
     'store': case.config.replay.backend,
     **{name: timed.text() for name, timed in timings.items()},
-    'of the ideal': f'{whole.steps.median / ideal:.2f}',
+    'of the ideal': f'{whole.steps.median / alone.ideal(whole.topology):.2f}',
     'steal': f'{max(timed.stolen for timed in timings.values()):.0%}',
   }
 

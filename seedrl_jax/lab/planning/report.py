@@ -15,7 +15,10 @@ def program_row(
   compiled: programs_lib.Compiled, device: targets.Device
 ) -> tables.Row:
   """Returns the table row of a program, of one call on one device."""
-  traffic = compiled.traffic
+  traffic, donated = compiled.traffic, '-'
+  if compiled.donated is not None:
+    taken, meant = compiled.donated
+    donated = 'yes' if taken >= meant else f'{taken / meant:.0%}'
   bound = bounds.bound(compiled, device)
   times = f' ({compiled.calls} x)' if compiled.calls > 1 else ''
   return {
@@ -25,16 +28,9 @@ def program_row(
     'operations': f'{traffic.operations:,}',
     'temporary MB': f'{compiled.temporary / _MEGA:,.1f}',
     'of memory': f'{compiled.memory / device.memory:.0%}',
-    'donated': _donated(compiled),
+    'donated': donated,
     'at least': f'{bound.seconds * 1e6:,.1f} µs by {bound.reason}',
   }
-
-
-def _donated(compiled: programs_lib.Compiled) -> str:
-  if compiled.donated is None:
-    return '-'
-  taken, meant = compiled.donated
-  return 'yes' if taken >= meant else f'{taken / meant:.0%}'
 
 
 def split_row(split: bounds.Split, action_repeat: int) -> tables.Row:

@@ -11,12 +11,6 @@ def test_text_has_median_and_extremes():
   assert timing.Timing(3.0, 1.0, 5.0, 0.3).text() == '3 (1–5)'
 
 
-def test_mean_of_two_has_the_extremes_of_both():
-  one = timing.Timing(4.0, 1.0, 5.0, 0.25, 0.0)
-  two = timing.Timing(6.0, 2.0, 9.0, 0.75, 0.5)
-  assert one.mean(two) == timing.Timing(5.0, 1.0, 9.0, 0.5, 0.25)
-
-
 def test_counts_the_steps_of_every_window(monkeypatch):
   clock = iter(range(10_000))
   monkeypatch.setattr(timing.time, 'perf_counter', lambda: next(clock))

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from seedrl_jax.configs import sac_pendulum
-from seedrl_jax.lab.benchmarks import tuning, turns
+from seedrl_jax.lab.benchmarks import turns
 from seedrl_jax.run import system
 from tests import runs
 from tests.patience import PATIENCE
@@ -62,7 +62,7 @@ def _sac():
   config.batch_size, config.updates_per_call = 8, 2
   config.unroll_length = 1
   config.total_env_frames = 10**12
-  tuning.begin_early(config)
+  config.replay.min_size = config.batch_size
   return config
 
 

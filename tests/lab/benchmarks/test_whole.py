@@ -11,6 +11,7 @@ import pytest
 from seedrl_jax.configs import benchmark
 from seedrl_jax.lab.benchmarks import ceilings, environments, timing, whole
 from seedrl_jax.run import system
+from seedrl_jax.runtime import process
 from tests.patience import PATIENCE
 
 
@@ -53,7 +54,7 @@ _CEILINGS = ceilings.Ceilings(
 def test_ideal_adds_up_what_shares_a_resource(
   monkeypatch, platform, shared, ideal
 ):
-  monkeypatch.setattr(timing, 'cores', lambda: 2)
+  monkeypatch.setattr(process, 'PROCESSORS', (0, 1))
   topology = _topology(platform, shared)
   assert _CEILINGS.ideal(topology) == pytest.approx(ideal)
 

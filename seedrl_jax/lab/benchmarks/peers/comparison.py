@@ -58,24 +58,20 @@ class Side(NamedTuple):
   choice: dict[str, Any]
 
 
-def measure(
-  task: Task, peers: Sequence[str], python: str
-) -> Iterator[tables.Row]:
+def measure(task: Task, peers: Sequence[str]) -> Iterator[tables.Row]:
   """Runs all sides alternately; yields a table row for each peer.
 
   Args:
     peers: keys of `library.PEERS`.
-    python: to make environments from.
 
   Raises:
-    ValueError: if no environment can be made at all.
     system.RunFailed: if the system fails.
   """
   sides: dict[str, Side] = {}
   failed: dict[str, str] = {}
   for name in peers:
     with _noting(name, failed):
-      sides[name] = _prepare(task, name, python)
+      sides[name] = _prepare(task, name)
   pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in peers}
   for turn in range(task.turns if sides else 0):
     ours = _time_ours(task, turn + 1)
@@ -99,10 +95,10 @@ def _noting(name: str, failed: dict[str, str]) -> Iterator[None]:
     print(f'{name}: {e}', flush=True)
 
 
-def _prepare(task: Task, name: str, python: str) -> Side:
+def _prepare(task: Task, name: str) -> Side:
   """Installs a peer and tries all choices; returns the fastest."""
   peer = library.PEERS[name]
-  command = library.install(name, python)
+  command = library.install(name)
   windows = task.windows._replace(number=1)
   client_settings = _settings(task, name) | {
     'target': None,

@@ -1,9 +1,7 @@
 """The peers: what they need, what to try, and how they learn."""
 
 import importlib.metadata
-import os
 import pathlib
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -85,15 +83,12 @@ def select(names: Sequence[str], agent: str) -> Sequence[str]:
   return [name for name in known if not names or name in names]
 
 
-def install(name: str, python: str) -> list[str]:
+def install(name: str) -> list[str]:
   """Installs a peer in uv's cache; returns the command of its Python.
 
   Raises:
-    ValueError: if there is no program `python`.
     PeerFailed: if the peer cannot be installed.
   """
-  if not (base := shutil.which(python)):
-    raise ValueError(f'--peers_python={python}: there is no such program.')
   peer = PEERS[name]
   # The environments are the system's.
   envpool = f'envpool=={importlib.metadata.version("envpool")}'
@@ -104,7 +99,7 @@ def install(name: str, python: str) -> list[str]:
     '--no-project',
     '--isolated',
     *(f'--with={package}' for package in (peer.requirement, _TORCH, envpool)),
-    f'--python={os.path.abspath(base)}',
+    f'--python={sys.executable}',
     'python',
   ]
   print(
