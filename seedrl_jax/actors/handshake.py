@@ -48,19 +48,6 @@ _LOCAL_VALUES = {
   for key, allowed in base_config.SAVED.items()
   if key.partition('.')[0] not in _LEARNER_SECTIONS
 }
-_COUNT = settings.integer(0, settings.LARGE)
-_TEXTS = settings.Allowed(
-  lambda x: isinstance(x, dict) and all(map(settings.TEXT.admits, x.values())),
-  'give an object of texts',
-)
-_IDS = settings.Allowed(
-  lambda x: isinstance(x, list) and all(map(_COUNT.admits, x)), 'give ids'
-)
-_NAME = settings.Allowed(
-  lambda x: isinstance(x, str) and len(x) <= _MAX_NAME and x.isprintable(),
-  'give a name',
-)
-
 # Who acts: the learner, or the actor itself.
 CENTRAL, LOCAL = 'central', 'local'
 INFERENCE = (CENTRAL, LOCAL)
@@ -96,27 +83,10 @@ class Welcome(NamedTuple):
   local: LocalRun | None = None  # for an actor that acts itself
 
 
-# What the fields of `Hello`, `Welcome` and `LocalRun` may be.
 _HELLO = {
   'num_envs': settings.integer(1),
   'name': settings.TEXT,
   'inference': settings.one_of(*INFERENCE),
-}
-_WELCOME = {
-  'run_id': _NAME,
-  'seed': settings.integer(0, 2**31 - 1),
-  'env': settings.SECTION,
-  'spec': _TEXTS,
-  'local': settings.optional(settings.SECTION),
-}
-_LOCAL = {
-  'config': settings.SECTION,
-  'global_env_id': _IDS,
-  'num_train_envs': _COUNT,
-  'num_eval_envs': _COUNT,
-  'block_width': settings.integer(1, settings.COUNT),
-  'replay_address': settings.TEXT,
-  'parameters': _TEXTS,
 }
 
 
@@ -180,7 +150,13 @@ def unpack_hello(message: wire.Message) -> Hello:
   """Unpacks a HELLO message; raises `WireError` if it is invalid."""
   wire.expect(message, wire.MessageKind.HELLO)
   value = wire.unpack_json(message)
-  _check_fields('HELLO', value, _HELLO)
+  if value.keys() != _HELLO.keys():
+    raise wire.WireError(f'HELLO has the fields {sorted(value)!s:.200}.')
+  for name, allowed in _HELLO.items():
+    if not allowed.admits(value[name]):
+      raise wire.WireError(
+        f'HELLO cannot be understood: {name} is {value[name]!r:.99}.'
+      )
   return Hello(**value | {'name': value['name'][:_MAX_NAME]})
 
 
@@ -194,28 +170,17 @@ def pack_welcome(welcome: Welcome) -> bytes:
 
 
 def unpack_welcome(message: wire.Message) -> Welcome:
-  """Unpacks a WELCOME message; raises `WireError` if it is invalid."""
+  """Unpacks a WELCOME message; raises `WireError` if it has other fields."""
   wire.expect(message, wire.MessageKind.WELCOME)
   value = wire.unpack_json(message)
-  _check_fields('WELCOME', value, _WELCOME)
-  local = value['local']
-  if local is not None:
-    _check_fields('WELCOME', local, _LOCAL)
-    ids = np.array(local['global_env_id'], np.int32)
-    local = LocalRun(**local | {'global_env_id': ids})
-  return Welcome(**value | {'local': local})
-
-
-def _check_fields(
-  kind: str, value: Mapping[str, Any], fields: Mapping[str, settings.Allowed]
-) -> None:
-  if value.keys() != fields.keys():
-    raise wire.WireError(f'{kind} has the fields {sorted(value)!s:.200}.')
-  for name, allowed in fields.items():
-    if not allowed.admits(value[name]):
-      raise wire.WireError(
-        f'{kind} cannot be understood: {name} is {value[name]!r:.99}.'
-      )
+  try:
+    local = value['local']
+    if local is not None:
+      ids = np.array(local['global_env_id'], np.int32)
+      local = LocalRun(**local | {'global_env_id': ids})
+    return Welcome(**value | {'local': local})
+  except (KeyError, TypeError, ValueError, OverflowError) as e:
+    raise wire.WireError(f'WELCOME cannot be understood ({e!r:.200}).') from e
 
 
 def check_spec(welcome: Welcome, spec: types.StreamSpec) -> None:

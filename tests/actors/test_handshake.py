@@ -68,26 +68,17 @@ def _jsons(welcome: handshake.Welcome) -> dict[str, Any]:
   return wire.unpack_json(wire.parse(handshake.pack_welcome(welcome)))
 
 
-_ODD = (None, 5, -1, 1 << 40, 'x\x1b[2J', [], {}, ['x'], {'x': 5}, True)
-
-
 @pytest.mark.parametrize('inside', [False, True])
 def test_welcome_that_is_none_is_refused(inside: bool):
   good = _jsons(_WELCOME._replace(local=_LOCAL))
   fields = good['local'] if inside else good
   bad = [{k: x for k, x in fields.items() if k != name} for name in fields]
   bad += [fields | {'more': 1}]
-  bad += [fields | {name: odd} for name in fields for odd in _ODD]
-  accepted = []
   for value in bad:
     value = good | {'local': value} if inside else value
     message = wire.parse(wire.pack_json(wire.MessageKind.WELCOME, value))
-    try:
-      accepted.append(handshake.unpack_welcome(message))
-    except wire.WireError as e:
-      assert str(e).startswith('WELCOME ')
-  # Some values are right for some fields.
-  assert 0 < len(accepted) < len(bad) // 2
+    with pytest.raises(wire.WireError, match='WELCOME cannot'):
+      handshake.unpack_welcome(message)
 
 
 @pytest.mark.parametrize(

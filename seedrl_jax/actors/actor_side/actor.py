@@ -1,5 +1,6 @@
 """An actor: groups of environments that a remote learner acts for."""
 
+import contextlib
 import random
 import threading
 import time
@@ -169,10 +170,15 @@ class EnvGroup:
           stream.interrupt()
       try:
         self._say(
-          f'Run {welcome.run_id}: {stream.num_envs} environments of '
+          f'Run {welcome.run_id!a}: {stream.num_envs} environments of '
           f'{stream.spec.name} for {options.address.text}.'
         )
-        self._act(welcome, stream, connection)
+        if self._make_local_actor is None:
+          _step_environments(stream, connection)
+        else:
+          acting = self._make_local_actor(welcome, stream)
+          with contextlib.closing(acting):
+            _follow_learner(acting, connection)
       finally:
         self._last_contact = time.monotonic()
         stream.close()
@@ -201,25 +207,6 @@ class EnvGroup:
       )
     except (ValueError, ImportError, RecursionError) as e:
       raise IncompatibleLearner(str(e)) from e
-
-  def _act(
-    self,
-    welcome: handshake.Welcome,
-    stream: base.LocalStream,
-    connection: LearnerConnection,
-  ) -> None:
-    if self._make_local_actor is None:
-      _step_environments(stream, connection)
-      return
-    if welcome.local is None:
-      raise wire.WireError('WELCOME does not say how to act.')
-    if len(welcome.local.global_env_id) != stream.num_envs:
-      raise wire.WireError('WELCOME is for another number of environments.')
-    local_actor = self._make_local_actor(welcome, stream)
-    try:
-      _follow_learner(local_actor, connection)
-    finally:
-      local_actor.close()
 
   def _translate(self, error: grpc.RpcError, advice: str) -> Exception:
     address, code = self._options.address.text, error.code()
