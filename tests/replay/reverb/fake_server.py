@@ -87,7 +87,6 @@ class FakeServer:
     unary = {
       'ServerInfo': (pb.Empty, pb.ServerInfoResponse),
       'MutatePriorities': (pb.MutatePrioritiesRequest, pb.Empty),
-      'Reset': (pb.ResetRequest, pb.Empty),
       'Checkpoint': (pb.Empty, pb.CheckpointResponse),
     }
     for name, (request, response) in unary.items():

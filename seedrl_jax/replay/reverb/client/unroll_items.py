@@ -122,8 +122,9 @@ class UnrollEncoder:
     self._rows = rows
     self._table = table
     shares = overlap > 1 and overlap * rows.step.itemsize >= _OVERLAP_BYTES
-    self._overlap = overlap if shares else 0
-    # By environment: contents and slices of the last unroll's last steps.
+    # First and last steps are apart, so that a whole chunk holds either.
+    self._overlap = overlap if shares and 2 * overlap <= rows.num_steps else 0
+    # By environment: contents and chunks of the last unroll's last steps.
     self._tails: dict[int, tuple[bytes, list[items.Slice]]] = {}
 
   def encode(
@@ -146,36 +147,23 @@ class UnrollEncoder:
   def _encode_unroll(
     self, env_id: int, steps: np.ndarray, rest: np.ndarray, priority: float
   ) -> tuple[items.Item, tuple[bytes, list[items.Slice]]]:
-    first, fresh = steps[: self._overlap], steps[self._overlap :]
-    # Slices that already hold the unroll's first steps, if any. Compares
-    # contents, as an environment that went away meanwhile starts anew.
-    contents, tail = self._tails.get(env_id, (None, []))
-    slices = list(tail) if contents == first.tobytes() else []
-    # Cut after the overlap, so that a tail keeps no more than it needs.
-    parts = [fresh] if slices or not self._overlap else [first, fresh]
-    for part in parts:
-      for piece in _cut([part], _UNROLL_CHUNK_BYTES):
-        chunk = items.encode_chunk(piece)
-        slices.append(items.Slice(chunk, 0, 0, chunk.rows))
-    last = items.Slice(items.encode_chunk([rest]), 0, 0, 1)
-    columns = [items.ItemColumn(slices), items.ItemColumn([last])]
+    overlap, stop = self._overlap, len(steps) - self._overlap
+    # What already holds the unroll's first steps, if any. Compares contents, as
+    # an environment that went away meanwhile starts anew.
+    contents, first = self._tails.get(env_id, (None, []))
+    if contents != steps[:overlap].tobytes():
+      first = _encode_rows(steps[:overlap])
+    last = _encode_rows(steps[stop:])
+    slices = [*first, *_encode_rows(steps[overlap:stop]), *last]
+    columns = [items.ItemColumn(slices), items.ItemColumn(_encode_rows(rest))]
     item = items.make_item(self._table, priority, columns)
-    return item, self._tail(steps, slices)
+    return item, (steps[stop:].tobytes(), last)
 
-  def _tail(
-    self, steps: np.ndarray, slices: Sequence[items.Slice]
-  ) -> tuple[bytes, list[items.Slice]]:
-    if not self._overlap:
-      return b'', []
-    tail: list[items.Slice] = []
-    missing = self._overlap
-    for s in reversed(slices):
-      length = min(missing, s.length)
-      if length:
-        offset = s.offset + s.length - length
-        tail.insert(0, items.Slice(s.chunk, 0, offset, length))
-      missing -= length
-    return steps[-self._overlap :].tobytes(), tail
+
+def _encode_rows(rows: np.ndarray) -> list[items.Slice]:
+  """Encodes rows as chunks that a message can carry."""
+  chunks = map(items.encode_chunk, _cut([rows], _UNROLL_CHUNK_BYTES))
+  return [items.Slice(chunk, 0, 0, chunk.rows) for chunk in chunks]
 
 
 def _cut(columns: Sequence[np.ndarray], size: int) -> list[list[np.ndarray]]:
