@@ -67,8 +67,7 @@ class FolderWriter:
     self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
     """Adds a block's sequences."""
-    for i, leaf in enumerate(block.leaves):
-      rows = leaf.swapaxes(0, 1) if self.layout.time_major[i] else leaf
+    for i, rows in enumerate(self.layout.rows(block)):
       self._file.add_array(f'{self._pieces}/{i}', rows)
     checked = base.check_priorities(priorities, block.width)
     self._file.add_array(f'{self._pieces}/priorities', checked)
@@ -162,7 +161,8 @@ def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
   count = 0
   for leaves, priority in sequences(path, layout):
     block = writer.allocate()
-    layout.set_columns(block, 0, leaves)
+    for rows, leaf in zip(layout.rows(block), leaves, strict=True):
+      rows[0] = leaf
     writer.insert(block, priority)
     count += 1
   store.flush()

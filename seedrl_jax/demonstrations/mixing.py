@@ -22,8 +22,7 @@ def run_tables(
 ) -> list[table_configs.TableConfig]:
   """Returns the configs of all tables of a run, the unrolls' first.
 
-  Raises:
-    ValueError: if the configuration of demonstrations is invalid.
+  Raises ValueError if the configuration of demonstrations is invalid.
   """
   unrolls = table_configs.table_config(config, lock_step)
   if not is_configured(config):
@@ -86,8 +85,7 @@ def make_sampler(
 def demonstrations_per_block(config: types.Config, num_blocks: int) -> int:
   """Returns how many columns of each device's block are demonstrations.
 
-  Raises:
-    ValueError: if that is not a whole number, or leaves no unrolls.
+  Raises ValueError if that is not a whole number, or leaves no unrolls.
   """
   fraction = config.demonstrations.fraction
   width = config.batch_size // num_blocks
@@ -148,7 +146,9 @@ class MixedSampler(base.TrajectorySampler):
     mixed = [self._pool.take() for _ in range(self._num_blocks)]
     for columns, sample in zip(self._columns, samples, strict=True):
       for source, target in zip(sample.blocks, mixed, strict=True):
-        self._layout.set_columns(target, columns, source.leaves)
+        views = self._layout.rows(source), self._layout.rows(target)
+        for values, rows in zip(*views, strict=True):
+          rows[columns] = values
       sample.release()
 
     def update(priorities: np.ndarray) -> None:

@@ -83,8 +83,7 @@ def from_checkpoint(
   `options` has the checkpoint's number and the allowed flags, to which those
   that the student's configuration needs are added.
 
-  Raises:
-    ValueError: if the checkpoint cannot be used.
+  Raises ValueError if the checkpoint cannot be used.
   """
   directory = workdir_lib.Workdir(workdir, _WORKDIR_FLAG)
   student_flags = trust.flags_needed(student.config.to_dict())
@@ -125,8 +124,7 @@ def from_policy(student: Student, reference: str, seed: int) -> Teacher:
   `reference` is `module:function`; the function maps `env_spec` and `seed` to a
   `Policy`.
 
-  Raises:
-    ValueError: if there is no such function.
+  Raises ValueError if there is no such function.
   """
   flag = f'--policy={reference}'
   policy = settings.load_function(flag, reference)(student.env_spec, seed)

@@ -239,9 +239,9 @@ class TrajectoryStore(abc.ABC):
   _tables: Mapping[str, Table]
 
   @property
-  @abc.abstractmethod
   def address(self) -> str | None:
     """The address for other processes; None if they have no access."""
+    return None
 
   def table(self, name: str) -> Table:
     """Returns a table; raises KeyError if there is none of that name."""
@@ -267,8 +267,7 @@ class TrajectoryStore(abc.ABC):
         saved; writing may take minutes more. Called again if the request is
         repeated after a loss, never if saving fails before.
 
-    Raises:
-      OSError: if it cannot be written; what was there before is kept.
+    Raises OSError if it cannot be written; what was there before is kept.
     """
 
   @abc.abstractmethod

@@ -99,20 +99,12 @@ class UnrollLayout:
     unroll = nest.unflatten(self.unroll_spec, leaves)
     return base.Block(unroll, leaves, width)
 
-  def set_columns(
-    self,
-    block: base.Block,
-    columns: int | slice,
-    leaves: Sequence[np.ndarray],
-  ) -> None:
-    """Writes leaves of one unroll, or of some side by side, to a block."""
-    for leaf, major, value in zip(
-      block.leaves, self.time_major, leaves, strict=True
-    ):
-      if major:
-        leaf[:, columns] = value
-      else:
-        leaf[columns] = value
+  def rows(self, block: base.Block) -> list[np.ndarray]:
+    """Returns views of the leaves, `[W, T + 1, ...]` or `[W, ...]`."""
+    return [
+      leaf.swapaxes(0, 1) if major else leaf
+      for leaf, major in zip(block.leaves, self.time_major, strict=True)
+    ]
 
 
 def _num_bytes(spec: types.ArraySpec) -> int:

@@ -91,5 +91,6 @@ def read(folder: pathlib.Path, config: Any) -> tuple[types.Unroll, np.ndarray]:
     folder_lib.sequences(str(folder), layout)
   ):
     priorities[column] = priority[0]
-    layout.set_columns(block, column, leaves)
+    for rows, leaf in zip(layout.rows(block), leaves, strict=True):
+      rows[column] = leaf
   return block.unroll, priorities

@@ -45,10 +45,6 @@ class EmbeddedStore(base.TrajectoryStore):
           config, self._layout, pool, seed
         )
 
-  @property
-  def address(self) -> None:
-    return None
-
   def flush(self) -> None:
     """Does nothing: inserts and updates take effect at once."""
 

@@ -162,9 +162,12 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
   @contextlib.contextmanager
   def snapshot(self) -> Iterator[Save]:
     """See `EmbeddedTable`; copies the unrolls, which are few."""
+    specs = self._layout.specs
+    empty = [np.empty((0, *spec.shape), spec.dtype) for spec in specs]
     with self._lock:
       counts = {'inserts': self._inserts, 'samples': self._samples}
-      leaves = [self._rows(leaf) for leaf in range(len(self._layout.specs))]
+      parts = [empty, *map(self._layout.rows, self._blocks)]
+      leaves = list(map(np.concatenate, zip(*parts, strict=True)))
 
     def save(writer: checkpoints.ArchiveWriter) -> None:
       writer.meta[self.config.name] = counts
@@ -180,32 +183,20 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
       self._blocks.clear()
       self._inserts = self._samples = 0
       meta = reader.meta[self.config.name]
-      self._blocks.extend(self._load_blocks(reader))
+      leaves = [
+        reader.array(self._member(leaf), spec)
+        for leaf, spec in enumerate(self._layout.specs)
+      ]
+      size, width = len(leaves[0]), self._pool.width
+      count = min(size, self.config.max_size) // width
+      loaded = [self._pool.take() for _ in range(count)]
+      for i, block in enumerate(reversed(loaded)):
+        stop = size - i * width
+        for rows, leaf in zip(self._layout.rows(block), leaves, strict=True):
+          rows[...] = leaf[stop - width : stop]
+      self._blocks.extend(loaded)
       self._inserts, self._samples = meta['inserts'], meta['samples']
       self._wake()
-
-  def _load_blocks(self, reader: checkpoints.ArchiveReader) -> list[base.Block]:
-    loaded: list[base.Block] = []
-    for leaf, time_major in enumerate(self._layout.time_major):
-      rows = reader.array(self._member(leaf), self._layout.specs[leaf])
-      if not leaf:
-        count = min(len(rows), self.config.max_size) // self._pool.width
-        loaded = [self._pool.take() for _ in range(count)]
-      newest = rows[len(rows) - len(loaded) * self._pool.width :]
-      for i, block in enumerate(loaded):
-        part = newest[i * self._pool.width : (i + 1) * self._pool.width]
-        block.leaves[leaf][...] = part.swapaxes(0, 1) if time_major else part
-    return loaded
-
-  def _rows(self, leaf: int) -> np.ndarray:
-    """Returns a copy of one leaf of all unrolls, `[size, ...]`."""
-    spec = self._layout.specs[leaf]
-    parts = [np.empty((0, *spec.shape), spec.dtype)]
-    for block in self._blocks:
-      part = block.leaves[leaf]
-      time_major = self._layout.time_major[leaf]
-      parts.append(part.swapaxes(0, 1) if time_major else part)
-    return np.concatenate(parts)
 
   def _counts(self) -> tuple[int, int, int]:
     return len(self._blocks) * self._pool.width, self._inserts, self._samples
