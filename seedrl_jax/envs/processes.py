@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 import types as python_types
@@ -213,8 +214,8 @@ class ProcessEnvs(_Envs):
   ):
     """Starts at most `num_processes` processes; others as of `SyncEnvs`.
 
-    Raises ValueError if `make_env` cannot be pickled, and OSError if a process
-    cannot be started.
+    Raises ValueError if `make_env` cannot be pickled, or a process cannot be
+    started.
     """
     super().__init__(env_id, spec)
     try:
@@ -240,8 +241,15 @@ class ProcessEnvs(_Envs):
         args=(end, pickled, spec, seed, part, state),
         daemon=True,
       )
-      with _without_script():
-        process.start()
+      try:
+        with _without_script():
+          process.start()
+      except OSError as e:
+        raise ValueError(
+          f'--config.env.processes: a process cannot be started ({e}); give '
+          f'fewer, or a shorter TMPDIR than {tempfile.gettempdir()}, which has '
+          'their socket.'
+        ) from e
       end.close()
       self._pipes.append(pipe)
       self._processes.append(process)

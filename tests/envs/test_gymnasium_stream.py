@@ -374,7 +374,7 @@ def test_process_that_cannot_be_started_leaves_no_other(monkeypatch):
     raise OSError('no more processes')
 
   monkeypatch.setattr(processes._CONTEXT.Process, 'start', start_one)
-  with pytest.raises(OSError, match='no more processes'):
+  with pytest.raises(ValueError, match='no more processes'):
     streams.make_seven('scripted', 4)
   (close,) = at_exit
   (process,) = close.__self__._processes
