@@ -128,8 +128,15 @@ class PPO:
 
   def check_share(self, unrolls: int) -> None:
     whole = bool(jax.tree.leaves(self.module.initial_core(1)))
-    samples = unrolls * (1 if whole else self.config.unroll_length)
-    sgd.check_divides(samples, self.config.minibatches)
+    transitions = unrolls * self.config.unroll_length
+    count = self.config.minibatches
+    sgd.check_divides(unrolls if whole else transitions, count)
+    normalizes = self.config.loss.normalize_advantages == 'minibatch'
+    if normalizes and transitions == count:
+      raise ValueError(
+        f'--config.minibatches={count}: normalised alone, an advantage is 0; '
+        'give fewer, or --config.loss.normalize_advantages=batch.'
+      )
 
   def act(
     self,
