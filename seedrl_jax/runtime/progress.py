@@ -1,5 +1,6 @@
 """What a run shows while it trains and at its end."""
 
+import logging
 import os
 import pathlib
 import re
@@ -57,7 +58,10 @@ class ProgressLine:
     if not self._is_live:
       process.write(self._out, text + '\n')
       return
-    self._is_shown = True
+    if not self._is_shown:
+      self._is_shown = True
+      for handler in logging.getLogger().handlers:
+        handler.addFilter(self._make_room)
     text, filled = process.printable(text), 0
     if done is not None:
       filled = round(done * _BAR_WIDTH)
@@ -84,7 +88,15 @@ class ProgressLine:
     """Removes the text of `update` from a terminal."""
     if self._is_shown:
       self._is_shown = False
+      for handler in logging.getLogger().handlers:
+        handler.removeFilter(self._make_room)
       process.write(self._out, '', process.CLEAR)
+
+  def _make_room(self, record: logging.LogRecord) -> bool:
+    """Clears the terminal below the cursor for a log message of many lines."""
+    del record
+    process.write(self._out, '', process.CLEAR)
+    return True
 
 
 def _styled(text: str, style: str) -> str:
@@ -139,5 +151,11 @@ def summary_text(
     f'{report.EVAL_WINDOW}): {decimal(summary.eval_mean_return, 2)}.\n'
     f'{waits.report()}\n'
     f'Curves: {workdir}/metrics.csv; draw them with\n'
-    f'  seedrl plot --workdir={workdir}'
+    f'  {_program()} plot --workdir={workdir}'
   )
+
+
+def _program() -> str:
+  """Returns the command `seedrl`, with its folder if PATH lacks that."""
+  path = pathlib.Path(sys.executable).with_name('seedrl')
+  return 'seedrl' if shutil.which('seedrl') or not path.exists() else f'{path}'

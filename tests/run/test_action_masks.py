@@ -77,7 +77,8 @@ def test_several_choices_with_a_mask_of_each(name, factory, kwargs, tmp_path):
   _check(config, tmp_path)
   config.env.action_mask = ''
   with pytest.raises(
-    workdir.WorkdirError, match=r"'action_mask'.* ''; give .*=action_mask\.$"
+    workdir.WorkdirError,
+    match=r"'action_mask'.* ''; give the same .*action_mask\.$",
   ):
     runs.Run(config, tmp_path).train()
 

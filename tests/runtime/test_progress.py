@@ -1,6 +1,7 @@
 """Tests for seedrl_jax/runtime/progress.py."""
 
 import io
+import logging
 import os
 import pty
 import subprocess
@@ -84,6 +85,20 @@ def test_a_bar_shows_what_is_done(terminal, done, bar):
   assert f'{bar} text' in terminal.getvalue()
 
 
+def test_a_log_message_makes_room_while_the_line_is_shown(
+  monkeypatch, terminal
+):
+  handler = logging.StreamHandler(terminal)
+  monkeypatch.setattr(logging.getLogger(), 'handlers', [handler])
+  line = progress.ProgressLine(terminal)
+  line.update('text')
+  logging.warning('one\ntwo')
+  assert terminal.getvalue().endswith(f'\x1b[1A\r{_CLEAR}one\ntwo\n')
+  line.say('said')
+  logging.warning('three')
+  assert terminal.getvalue().endswith('said\nthree\n')
+
+
 @pytest.mark.parametrize('is_terminal', [True, False])
 def test_a_program_draws_the_bar_on_a_terminal_alone(terminal, is_terminal):
   code = """
@@ -135,3 +150,16 @@ def test_progress_says_what_was_stolen_if_it_was_much(stolen, end):
     '5000/10k frames (50%) | 12.3k frames/s | return 1.2 (eval -) | '
     f'12 updates | lag 0.5 | waits for {end}'
   )
+
+
+def test_the_summary_names_a_program_that_the_shell_finds(
+  tmp_path, monkeypatch
+):
+  (tmp_path / 'bin').mkdir()
+  (tmp_path / 'bin/seedrl').touch(mode=0o755)
+  monkeypatch.setattr(sys, 'executable', f'{tmp_path}/bin/python')
+  summary = report.Summary(0, 0, 1.0, 0.0, 0, None, None, 0.0, 'finished')
+  for path, program in (('', f'{tmp_path}/bin/seedrl'), ('bin', 'seedrl')):
+    monkeypatch.setenv('PATH', str(tmp_path / path))
+    text = progress.summary_text(summary, report.Waits(0, 0, 0, 0), tmp_path)
+    assert text.endswith(f'\n  {program} plot --workdir={tmp_path}')
