@@ -177,7 +177,7 @@ def test_remote_actors_beside_device_environments_and_the_policy(tmp_path):
   [
     ({'env__num_envs': 6}, r'env.num_envs: .*multiple'),
     ({'env__batch_size': 2}, r'env.batch_size=2: has no effect on gymnax'),
-    ({'env__options': {'gravi': 1}}, r'options.gravi: .* gravity'),
+    ({'env__options': {'gravi': 1}}, r'options=.*cannot take them: .*gravi'),
     ({'env__id': 'gymnax:CartPol-v1'}, r'nearest are gymnax:CartPole-v1'),
     ({'actors__max_envs': 4, 'learner__max_lag': 4}, r'backend=device: needs'),
     ({'env__id': 'MiniGrid-Empty-5x5-v0'}, r'backend=device: needs'),
