@@ -31,7 +31,6 @@ import numpy as np
 from seedrl_jax.lab.plots import algorithms
 from seedrl_jax.lab.studies import commands, results
 from seedrl_jax.launch import config_flag
-from seedrl_jax.runtime import workdir
 
 _PATH = pathlib.Path(__file__).with_name('results.csv')
 # Columns that say which run a row is of.
@@ -101,7 +100,7 @@ def _row(
     'sampled_error': sampled_error,
     'episodes': f'{len(run.evaluations["greedy"])} greedy',
     'seconds': f'{run.last[results.SECONDS]:.0f}',
-    'commit': workdir.Workdir(folder).read_versions().get('commit') or '',
+    'commit': results.read_versions(folder).get('commit') or '',
   }
 
 

@@ -18,7 +18,7 @@ FACTORIES = (
   'seedrl_jax.envs.recall:make',
 )
 _FOLDER = pathlib.Path(__file__).parents[1] / 'agents'
-AGENTS = sorted(path.parent.name for path in _FOLDER.glob('*/agent.py'))
+AGENTS = tuple(sorted(x.parent.name for x in _FOLDER.glob('*/agent.py')))
 
 FACTORY_FLAG, OPTION_FLAG = '--allow_factory', '--allow_option'
 

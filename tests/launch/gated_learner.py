@@ -1,15 +1,13 @@
 """launch/learner.py whose training ends only after all actors have connected.
 
-WANTED_ENVS is the number of environments that one report must count. So even a
-slow actor finds the training going on.
+WANTED_ENVS is their number of environments. So even a slow actor finds the
+training going on.
 """
 
 import functools
 import os
-from collections.abc import Mapping
 
 from seedrl_jax.launch import learner, train
-from seedrl_jax.replay import base as replay
 from seedrl_jax.run import reporting
 
 _WANTED = float(os.environ['WANTED_ENVS'])
@@ -20,13 +18,10 @@ class _Gated(reporting.RunCounters):
 
   _has_seen_all = False
 
-  def curves(self, tables: Mapping[str, replay.TableInfo]) -> dict[str, float]:
-    curves = super().curves(tables)
-    if curves['actors/connected_envs'] >= _WANTED:
-      self._has_seen_all = True
-    return curves
-
   def is_finished(self) -> bool:
+    actors = self.parts.actors
+    if actors is not None and actors.num_connected >= _WANTED:
+      self._has_seen_all = True
     return self._has_seen_all and super().is_finished()
 
 
