@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks lint, format and types, then runs the tests in three processes (`-n 0`:
+# Checks lint, format and types, then runs the tests in two processes (`-n 0`:
 # one, for a debugger). `--all` adds the learning tests, which take minutes
 # each. `--oldest` runs the tests with the oldest dependencies that are
 # supported and Python 3.11, in a new environment. Other arguments go to pytest.
@@ -10,7 +10,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 extras=test,video
 
-pytest_arguments=(-n 3 --dist=worksteal)
+pytest_arguments=(-n 2 --dist=worksteal)
 oldest=''
 for argument in "$@"; do
   case $argument in
