@@ -39,6 +39,7 @@ def test_accelerators_cases_are_runs(small):
     assert config.env.num_envs % group == 0, name
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('server_python')
 def test_a_case_is_measured_on_one_store_after_the_other():
   lines = _lines(

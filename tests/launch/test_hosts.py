@@ -121,6 +121,7 @@ def test_two_hosts_with_actors_train_to_one_summary(tmp_path: pathlib.Path):
   assert not any('frames/s' in line for line in hosts[1].lines)
 
 
+@pytest.mark.slow
 def test_two_hosts_with_environments_in_jax(tmp_path: pathlib.Path):
   hosts = _hosts(
     tmp_path,

@@ -110,7 +110,11 @@ def test_an_actor_waits_for_a_full_queue_and_can_be_stopped(
 
 @pytest.mark.usefixtures('server_python')
 @pytest.mark.parametrize(
-  'make', [base_config.get_config, r2d2_catch.get_config]
+  'make',
+  [
+    base_config.get_config,
+    pytest.param(r2d2_catch.get_config, marks=pytest.mark.slow),
+  ],
 )
 def test_actors_go_on_when_the_reverb_server_was_lost(make):
   with whole.running(_config(make)) as (run, training):

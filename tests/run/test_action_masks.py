@@ -119,7 +119,7 @@ def policy(env_spec, seed):
   [
     ('r2d2', 'make', 'policy'),
     ('dyna_q', 'make_on_device', 'policy'),
-    ('r2d2', 'make', 'same network'),
+    pytest.param('r2d2', 'make', 'same network', marks=pytest.mark.slow),
     ('r2d2', 'make_on_device', 'other network'),
   ],
 )

@@ -109,7 +109,11 @@ def test_unrolls_never_visit_the_host(
     (pqn_cartpole.get_config, {'env__factory': 'my_device_env:make'}),
     (vtrace_cartpole.get_config, {'learner__max_lag': 1}),
     (vtrace_cartpole.get_config, {'replay__backend': 'reverb'}),
-    (r2d2_cartpole.get_config, {'replay__min_size': 8}),
+    pytest.param(
+      r2d2_cartpole.get_config,
+      {'replay__min_size': 8},
+      marks=pytest.mark.slow,
+    ),
     (sac_pendulum.get_config, {'env__id': 'gymnax:Pendulum-v1'}),
   ],
 )

@@ -35,7 +35,9 @@ def _workers(program):
   return first, *runs.children(first)
 
 
-@pytest.mark.parametrize('share', ['hogwild', 'sync'])
+@pytest.mark.parametrize(
+  'share', [pytest.param('hogwild', marks=pytest.mark.slow), 'sync']
+)
 def test_a_worker_that_dies_is_started_again(share, tmp_path):
   program = _start(
     tmp_path,
@@ -60,7 +62,7 @@ def test_a_worker_that_dies_is_started_again(share, tmp_path):
 @pytest.mark.parametrize(
   ('share', 'index'),
   [
-    ('hogwild', 1),
+    pytest.param('hogwild', 1, marks=pytest.mark.slow),
     ('hogwild', 0),
     pytest.param('lock', 1, marks=pytest.mark.slow),
     pytest.param('sync', 0, marks=pytest.mark.slow),
@@ -112,7 +114,11 @@ def test_the_first_worker_is_started_again_too(tmp_path):
   ('config', 'flags'),
   [
     ('a2c_cartpole', ()),
-    ('dqn_cartpole', ('--config.replay.min_size=20',)),
+    pytest.param(
+      'dqn_cartpole',
+      ('--config.replay.min_size=20',),
+      marks=pytest.mark.slow,
+    ),
   ],
 )
 def test_a_stopped_run_goes_on(config, flags, tmp_path):
