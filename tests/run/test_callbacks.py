@@ -63,7 +63,8 @@ def test_evaluates_saves_and_stops(tmp_path):
       assert run.metrics['time/updates'] == run.updates
       evaluations.append(run.evaluate(episodes=3, seed=2))
       run.save()
-    elif runs.steps(tmp_path):
+    # The last checkpoint would replace one of the same update.
+    elif (steps := runs.steps(tmp_path)) and run.updates > steps[-1]:
       run.stop()
 
   run = _train(tmp_path, on_report)
