@@ -48,16 +48,16 @@ def batch(
       Take 1 if episodes may be shorter than its inverse.
   """
 
-  def cast(observation: types.Nest) -> types.Nest:
-    return jax.tree.map(
-      lambda x, s: jnp.asarray(x, s.dtype).reshape(len(x), *s.shape),
-      observation,
-      spec.observation,
-    )
-
   def reset_all(key: jax.Array, count: int) -> tuple[types.Nest, types.Nest]:
     states, observation = jax.vmap(reset)(jax.random.split(key, count))
-    return states, cast(observation)
+    return states, _cast(observation, spec)
+
+  def move_all(
+    key: jax.Array, states: types.Nest, action: jax.Array
+  ) -> Transition:
+    keys = jax.random.split(key, len(action))
+    after = jax.vmap(step)(keys, states, action)
+    return after._replace(observation=_cast(after.observation, spec))
 
   def init(key: jax.Array, n: int) -> tuple[_State, types.EnvOutput]:
     key, reset_key = jax.random.split(key)
@@ -71,13 +71,14 @@ def batch(
   ) -> tuple[_State, types.EnvOutput]:
     n = len(state.is_over)
     key, step_key, reset_key = jax.random.split(state.key, 3)
-    step_keys = jax.random.split(step_key, n)
-    after = jax.vmap(step)(step_keys, state.states, action)
-    after = after._replace(observation=cast(after.observation))
+    after = move_all(step_key, state.states, action)
     # Those that wait for a reset do not move.
     is_over = state.is_over
-    before = (state.states, state.observation)
-    states, observation = _where(is_over, before, after[:2])
+    states, observation = _where(
+      is_over,
+      (state.states, state.observation),
+      (after.state, after.observation),
+    )
     count = min(n, max(1, round(n * reset_share)))
     rows = _rows_to_reset(is_over, state.turn, count)
     states, observation = jax.tree.map(
@@ -94,6 +95,14 @@ def batch(
     return _State(key, states, observation, waits | ends, turn), output
 
   return types.DeviceEnv(spec, init, step_all)
+
+
+def _cast(observation: types.Nest, spec: types.StreamSpec) -> types.Nest:
+  return jax.tree.map(
+    lambda x, s: jnp.asarray(x, s.dtype).reshape(len(x), *s.shape),
+    observation,
+    spec.observation,
+  )
 
 
 def _make_output(

@@ -148,8 +148,8 @@ class UnrollAssembler:
     self._num_idle = num_envs
     self._version = 0  # counts changes of `_column`
     # Core states before the first steps of unrolls that are not full yet:
-    # leaves [N, depth, ...], made when the first states arrive. So many unrolls
-    # of an environment have begun at a time.
+    # leaves [N, depth, ...], made when the first states arrive. `depth` is the
+    # most unrolls of an environment that are under way at a time.
     self._cores: list[np.ndarray] = []
     self._depth = num_transitions // self._stride + 1
     # Place of each environment's oldest unroll in them.

@@ -97,15 +97,15 @@ def check_resumable(
     a, b = before.get(key), after.get(key)
     if a != b:
       changes[key] = f'{key}: {a} -> {b}'
-  refused = '; '.join(
+  conflicts = '; '.join(
     text
     for key, text in changes.items()
     if f'{key}.'.startswith(_FIXED) and key not in _FREE
   )
-  if refused:
+  if conflicts:
     raise workdir_lib.WorkdirError(
       'The configuration does not fit the checkpoint in --workdir '
-      f'({refused}); undo that or start with another --workdir.'
+      f'({conflicts}); undo that or start with another --workdir.'
     )
   return list(changes.values())
 

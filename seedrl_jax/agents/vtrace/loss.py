@@ -50,6 +50,15 @@ def make_loss(config: types.Config, module: heads.ActorCritic) -> sgd.LossFn:
   return loss
 
 
+class PolicyTerms(NamedTuple):
+  """Terms of both policies for each transition, float32 `[T, B]`."""
+
+  log_prob: jax.Array  # log pi(a)
+  behaviour_log_prob: jax.Array  # log mu(a)
+  entropy: jax.Array  # of pi, in nats
+  kl: jax.Array  # KL(mu, pi), in nats
+
+
 class VTraceTargets(NamedTuple):
   """Targets without gradient, float32 `[T, B]`.
 
@@ -144,18 +153,11 @@ def vtrace_loss(
     the sum over valid transitions divided by T x B, and auxiliary outputs,
     which have moments for `popart.absorb` if `statistics` are given.
   """
-  chex.assert_equal_shape([outputs.baseline, steps.reward])
-  chex.assert_equal_shape([outputs.policy, steps.agent_output.policy_logits])
-  chex.assert_type([*outputs, steps.reward], jnp.float32)
-  logits, acted = jax.tree.map(
-    lambda x: x[:-1], (outputs.policy, steps.agent_output)
-  )
-  log_prob = distribution.log_prob(logits, acted.action)
-  acted_log_prob = distribution.log_prob(acted.policy_logits, acted.action)
-  entropy = distribution.entropy(logits)
-  kl = distribution.kl(acted.policy_logits, logits)
+  terms = _policy_terms(distribution, outputs, steps)
   transitions = transitions_lib.from_config(config, steps)
-  rho = jnp.exp(jax.lax.stop_gradient(log_prob) - acted_log_prob)
+  rho = jnp.exp(
+    jax.lax.stop_gradient(terms.log_prob) - terms.behaviour_log_prob
+  )
   targets = vtrace_targets(
     config, transitions, rho, jax.lax.stop_gradient(outputs.baseline)
   )
@@ -165,32 +167,81 @@ def vtrace_loss(
     advantage /= statistics.deviation
     error /= statistics.deviation
     returns = popart.batch_moments(statistics, targets.value, valid)
+  loss, metrics = _weighted_sum(config, terms, valid, advantage, error, cost)
+  metrics |= _diagnostics(config, terms, valid, rho, targets, values)
+  # Of all actions, legal or not; none of those that are not discrete.
+  if max_entropy := distribution.max_entropy:
+    metrics['health/entropy_share'] = metrics['entropy'] / max_entropy
+  valid_share = 1.0 - metrics['masked_share']
+  return loss, sgd.LossOutput(metrics, None, valid_share, returns)
 
-  def total(x: jax.Array) -> jax.Array:
+
+def _policy_terms(
+  distribution: distributions.Distribution,
+  outputs: heads.ActorCriticOutput,
+  steps: types.Steps,
+) -> PolicyTerms:
+  chex.assert_equal_shape([outputs.baseline, steps.reward])
+  chex.assert_equal_shape([outputs.policy, steps.agent_output.policy_logits])
+  chex.assert_type([*outputs, steps.reward], jnp.float32)
+  logits, acted = jax.tree.map(
+    lambda x: x[:-1], (outputs.policy, steps.agent_output)
+  )
+  return PolicyTerms(
+    log_prob=distribution.log_prob(logits, acted.action),
+    behaviour_log_prob=distribution.log_prob(acted.policy_logits, acted.action),
+    entropy=distribution.entropy(logits),
+    kl=distribution.kl(acted.policy_logits, logits),
+  )
+
+
+def _weighted_sum(
+  config: types.Config,
+  terms: PolicyTerms,
+  valid: jax.Array,
+  advantage: jax.Array,
+  error: jax.Array,
+  cost: jax.Array,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+  """Returns the sum of the losses, and metrics; `error` is of the values."""
+
+  def mean(x: jax.Array) -> jax.Array:
     # All pieces of a batch need the same denominator: count all transitions,
     # see `sgd.LossOutput.valid_share`.
     return jnp.sum(jnp.where(valid, x, 0.0)) / valid.size
 
-  policy_loss = -total(advantage * log_prob)
-  baseline_loss = 0.5 * total(jnp.square(error))
+  policy_loss = -mean(advantage * terms.log_prob)
+  baseline_loss = 0.5 * mean(jnp.square(error))
   loss = (
     policy_loss
     + config.baseline_cost * baseline_loss
-    - jax.lax.stop_gradient(cost) * total(entropy)
-    + config.kl_cost * total(kl)
+    - jax.lax.stop_gradient(cost) * mean(terms.entropy)
+    + config.kl_cost * mean(terms.kl)
   )
   if config.target_entropy is not None:
     # Raises the cost if the entropy is below its target; meaningless as a
     # metric.
-    excess = total(entropy - config.target_entropy)
+    excess = mean(terms.entropy - config.target_entropy)
     loss += cost * jax.lax.stop_gradient(excess)
-  mean = functools.partial(transitions_lib.mean_of_valid, valid=valid)
-  metrics = {
+  return loss, {
     'policy': policy_loss,
     'baseline': baseline_loss,
     'entropy_cost': cost,
-    'entropy': mean(entropy),
-    'kl': mean(kl),
+  }
+
+
+def _diagnostics(
+  config: types.Config,
+  terms: PolicyTerms,
+  valid: jax.Array,
+  rho: jax.Array,
+  targets: VTraceTargets,
+  values: jax.Array,
+) -> dict[str, jax.Array]:
+  mean = functools.partial(transitions_lib.mean_of_valid, valid=valid)
+  return {
+    'entropy': mean(terms.entropy),
+    'kl': mean(terms.kl),
     'rho': mean(rho),
     'rho_clipped_share': mean(rho > config.clip_rho),
     'value_mean': mean(values),
@@ -200,8 +251,3 @@ def vtrace_loss(
     ),
     'masked_share': 1.0 - jnp.mean(valid),
   }
-  # Of all actions, legal or not; none of those that are not discrete.
-  if max_entropy := distribution.max_entropy:
-    metrics['health/entropy_share'] = metrics['entropy'] / max_entropy
-  valid_share = 1.0 - metrics['masked_share']
-  return loss, sgd.LossOutput(metrics, None, valid_share, returns)
