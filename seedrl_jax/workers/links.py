@@ -1,44 +1,28 @@
-"""Sockets between the processes of a run."""
+"""Events between the processes of a run."""
 
 import os
-import socket
-import struct
-from collections.abc import Callable
-
-import numpy as np
+import select
 
 # Seconds after which a process that waits for another one looks around. It also
 # shows that the process has not hung; see `children.wait_for_end`.
 LOOK_SECONDS = 0.2
 
 
-def transfer(
-  call: Callable[[memoryview], int],
-  array: np.ndarray,
-  look: Callable[[], None] = lambda: None,
-) -> None:
-  """Transfers a whole array with a socket's `send` or `recv_into`.
+class ProcessEvent:
+  """Wakes one process that waits; any process that has `fd` can set it."""
 
-  Calls `look` at each timeout of the socket.
+  def __init__(self, fd: int | None = None):
+    """Makes the event, or opens that of `fd`."""
+    self.fd = os.eventfd(0) if fd is None else fd
+    self._poll = select.poll()
+    self._poll.register(self.fd, select.POLLIN)
 
-  Raises:
-    ConnectionError: if the other end is closed.
-  """
-  rest = array.reshape(-1).view(np.uint8).data
-  while rest:
-    try:
-      count = call(rest)
-    except TimeoutError:
-      look()
-      continue
-    if not count:
-      raise ConnectionResetError
-    rest = rest[count:]
+  def set(self) -> None:
+    os.eventfd_write(self.fd, 1)
 
-
-def is_same_user(connection: socket.socket) -> bool:
-  """Whether the process at the other end is of this process's user."""
-  ids = struct.Struct('3i')
-  peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, ids.size)
-  _, user, _ = ids.unpack(peer)
-  return user == os.getuid()
+  def wait(self) -> bool:
+    """Waits up to `LOOK_SECONDS`; returns whether it was set, and clears it."""
+    is_set = bool(self._poll.poll(1000 * LOOK_SECONDS))
+    if is_set:
+      os.eventfd_read(self.fd)
+    return is_set

@@ -1,7 +1,5 @@
 """A parameter server of several shards, as workers use it."""
 
-import contextlib
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -39,7 +37,7 @@ class ServerParameters:
     check: Callable[[], None],
     start: Callable[[int, Mapping[str, Any], Sequence[int]], None],
   ):
-    """Makes the shards' sockets and memory, or opens those of `fds`.
+    """Makes the shards' memory and events, or opens those of `fds`.
 
     Args:
       trainer, board, fds: see `shared.SharedMemory`.
@@ -49,17 +47,21 @@ class ServerParameters:
     """
     self._board, self._trainer, self._start = board, trainer.trainer, start
     self._clip_norm = config.optimizer.clip_norm
-    parts = split(np.empty(trainer.size), config.asynchronous.shards)
+    self._check, self._is_read = check, True
+    settings = config.asynchronous
+    self._events = [
+      links.ProcessEvent(fds.get(f'worker-event-{index}'))
+      for index in range(settings.workers)
+    ]
+    parts = split(np.empty(trainer.size), settings.shards)
     self._shards = [
-      _Connection(index, part.size, trainer, fds, check)
+      _Shard(index, part.size, trainer, board, settings.workers, fds)
       for index, part in enumerate(parts)
     ]
-    self.fds = {
-      f'{name}-{index}': fd
-      for index, shard in enumerate(self._shards)
-      for name, fd in shard.fds.items()
-    }
-    self._is_read = True
+    self.fds = {f'worker-event-{i}': x.fd for i, x in enumerate(self._events)}
+    for index, shard in enumerate(self._shards):
+      self.fds[f'memory-{index}'] = shard.memory.fd
+      self.fds[f'event-{index}'] = shard.event.fd
 
   def fill(self, vectors: flat.Vectors) -> None:
     """Starts the shards with `vectors`."""
@@ -77,9 +79,9 @@ class ServerParameters:
           trainer.target_update_period,
           trainer.target_update_rate,
         ],
-        **shard.fds,
+        'fds': self.fds,
       }
-      self._start(index, info, [*shard.fds.values()])
+      self._start(index, info, [*self.fds.values()])
 
   def read(self) -> shared.Snapshot:
     if self._is_read:
@@ -106,27 +108,36 @@ class ServerParameters:
     for shard, part in zip(self._shards, parts, strict=True):
       shard.request['gradient'] = part
       shard.request['learning_rate'] = learning_rate
-    is_complete = self._exchange(has_gradient=True)
+    self._exchange(has_gradient=True)
     self._is_read = False
     replies = [shard.reply for shard in self._shards]
-    if not is_complete:
+    if any(reply['is_lost'] for reply in replies):
       self._board.row.lost += 1
     elif all(reply['is_applied'] for reply in replies):
       self._board.count(int(replies[0]['version']) - 1 - version)
     else:
       self._board.row.stale += 1
 
-  def _exchange(self, *, has_gradient: bool) -> bool:
-    """Takes all shards' replies; returns whether all got the request."""
-    for shard in self._shards:
-      shard.send(has_gradient)
-    have_got = [shard.receive() for shard in self._shards]
+  def _exchange(self, *, has_gradient: bool) -> None:
+    """Asks all shards, and waits for their replies."""
     row = self._board.row
+    for shard in self._shards:
+      request, reply = shard.request, shard.reply
+      request['has_gradient'] = has_gradient
+      request['version'] = reply['version']
+      request['number'] += 1
+      shard.event.set()
+      row['bytes'] += request.nbytes + reply.nbytes
+    for index, shard in enumerate(self._shards):
+      while shard.reply['number'] != shard.request['number']:
+        if not self._events[self._board.index].wait():
+          self._check()
+      if error := shard.reply['error'].decode():
+        raise coordinator.WorkerFailed(
+          f'Shard {index} of the parameter server rejects a request: {error}.'
+        )
     row.version = self._shards[0].reply['version']
     row.shards_cpu = sum(shard.reply['cpu_seconds'] for shard in self._shards)
-    for shard in self._shards:
-      row['bytes'] += shard.request.nbytes + shard.reply.nbytes
-    return all(have_got)
 
   def vectors(self) -> flat.Vectors:
     """Returns a copy of all, which the shards may change meanwhile."""
@@ -138,14 +149,15 @@ class ServerParameters:
     return flat.Vectors(params, target, optimizer)
 
 
-class _Connection:
-  """Asks one shard.
+class _Shard:
+  """What a worker shares with one shard.
 
   Attributes:
-    request, reply: the last messages.
-    version, vectors, target: the shard's, in memory that it shares; vectors are
-      parameters, target and optimiser's leaves.
-    fds: file descriptors of the memory and of the socket that listens.
+    memory: that of `shard.make_memory`.
+    event: wakes the shard.
+    request, reply: this worker's last messages.
+    version, vectors, target: the shard's; vectors are parameters, target and
+      optimiser's leaves.
   """
 
   def __init__(
@@ -153,61 +165,18 @@ class _Connection:
     index: int,
     size: int,
     trainer: flat.FlatTrainer,
+    board: board_lib.Board,
+    num_workers: int,
     fds: Mapping[str, int],
-    check: Callable[[], None],
   ):
-    self._title, self._check = f'Shard {index} of the parameter server', check
-    self.request, self.reply = shard_lib.make_messages(size)
-    listener = fds.get(f'listener-{index}')
-    memory = shard_lib.make_memory(
+    self.memory = shard_lib.make_memory(
       trainer.trainer.optimizer,
+      num_workers,
       size,
       min(size, trainer.target_size),
       fds.get(f'memory-{index}'),
     )
-    self.version, *self.vectors = memory.arrays
+    requests, replies, self.version, *self.vectors = self.memory.arrays
+    self.request, self.reply = requests[board.index], replies[board.index]
     _, self.target, *_ = self.vectors
-    # All processes have it, so workers can connect while the shard is away.
-    self._listener = socket.socket(socket.AF_UNIX, fileno=listener)
-    if listener is None:
-      # The kernel chooses an abstract address, which leaves no file behind.
-      self._listener.bind('')
-      self._listener.listen(socket.SOMAXCONN)
-    self.fds = {'memory': memory.fd, 'listener': self._listener.fileno()}
-    self._connect()
-
-  def _connect(self) -> None:
-    self._socket = socket.socket(socket.AF_UNIX)
-    self._socket.connect(self._listener.getsockname())
-    self._socket.settimeout(links.LOOK_SECONDS)
-
-  def send(self, has_gradient: bool) -> None:
-    """Sends the request; `receive` must follow."""
-    self.request['has_gradient'] = has_gradient
-    self.request['version'] = self.reply['version']
-    # `receive` finds out, too, that the shard is gone.
-    with contextlib.suppress(ConnectionError):
-      links.transfer(self._socket.send, self.request, self._check)
-
-  def receive(self) -> bool:
-    """Takes the reply; returns whether the shard has got the request.
-
-    A shard that is gone is asked again, without a gradient, when it is back.
-    """
-    is_complete = False
-    has_got = True
-    while not is_complete:
-      try:
-        links.transfer(self._socket.recv_into, self.reply, self._check)
-        is_complete = True
-      except ConnectionError:
-        has_got = False
-        self._socket.close()
-        self._connect()
-        self._check()
-        self.send(has_gradient=False)
-    if error := self.reply['error'].item().decode():
-      raise coordinator.WorkerFailed(
-        f'{self._title} rejects a request: {error}.'
-      )
-    return has_got
+    self.event = links.ProcessEvent(fds.get(f'event-{index}'))

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from seedrl_jax.agents import base, optimizers, sgd
 from seedrl_jax.workers import board as board_lib
-from seedrl_jax.workers import children, flat, server
+from seedrl_jax.workers import children, flat, links, server
 from seedrl_jax.workers import shard as shard_lib
 from tests import runs
 from tests.learner import toys
@@ -65,20 +64,6 @@ def board_row(pid: int) -> Any:
   return board_lib.Board(2, info['worker'], fd).row
 
 
-class _Listener:
-  """A listening socket whose connections can be cut."""
-
-  def __init__(self, fd: int):
-    self._socket = socket.socket(fileno=os.dup(fd))
-    self.settimeout = self._socket.settimeout
-    self.connections: list[socket.socket] = []
-
-  def accept(self) -> tuple[socket.socket, Any]:
-    connection, address = self._socket.accept()
-    self.connections.append(connection.dup())
-    return connection, address
-
-
 class Shards:
   """The shards, each with a thread in the place of its process.
 
@@ -115,33 +100,39 @@ class Shards:
   def _start(
     self, index: int, info: Mapping[str, Any], fds: Sequence[int]
   ) -> None:
-    assert {*fds} == {info['memory'], info['listener']}
+    assert {*fds} == {*info['fds'].values()}
     self._infos.append(info)
     self.start(index)
 
   def start(self, index: int) -> None:
     info, optimizer = self._infos[index], self.trainer.trainer.optimizer
-    memory = shard_lib.make_memory(optimizer, *info['sizes'], info['memory'])
+    settings, fds = self._config.asynchronous, info['fds']
+    memory = shard_lib.make_memory(
+      optimizer, settings.workers, *info['sizes'], fds[f'memory-{index}']
+    )
+    events = [
+      links.ProcessEvent(fds[f'worker-event-{i}'])
+      for i in range(settings.workers)
+    ]
     shard = shard_lib.Shard(
       memory.arrays,
       optimizer,
+      links.ProcessEvent(fds[f'event-{index}']),
+      events,
       *info['target_update'],
-      self._config.asynchronous.max_staleness,
+      settings.max_staleness,
     )
-    listener = _Listener(info['listener'])
     ended = threading.Event()
 
     def run() -> None:
       while not ended.is_set():
-        shard.accept(listener)
+        shard.serve()
 
     thread = threading.Thread(target=run)
 
     def stop() -> None:
       ended.set()
       thread.join()
-      for connection in listener.connections:
-        connection.shutdown(socket.SHUT_RDWR)
 
     thread.start()
     self.all[index], self._stops[index] = shard, stop
