@@ -66,17 +66,20 @@ class Board:
     self._num_acting = count - num_models
     if fd is None:
       # Versions of the start and of the target's last update, and whether the
-      # run has failed.
+      # run has ended (1) or failed (2).
       self._numbers[:] = version, version, 0
     # Number of each worker's episodes that `read_figures` has returned.
     self._num_read = [0] * count
 
-  def set_failed(self) -> None:
-    """Tells all workers that the run cannot go on."""
-    self._numbers[2] = 1
+  def set_ended(self, has_failed: bool = False) -> None:
+    """Tells all workers that the run ends, or cannot go on."""
+    self._numbers[2] = 2 if has_failed else 1
+
+  def has_ended(self) -> bool:
+    return bool(self._numbers[2])
 
   def has_failed(self) -> bool:
-    return bool(self._numbers[2])
+    return bool(self._numbers[2] == 2)
 
   def version(self) -> int:
     """Returns the updates so far, of all workers."""

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from multiprocessing import connection
 from typing import Any
 
 from seedrl_jax.runtime import bound_child, process
+from seedrl_jax.workers import links
 
 # In a child's environment: settings from its parent, as JSON.
 VARIABLE = 'SEEDRL_CHILD'
@@ -35,7 +35,7 @@ _MOST_LOOKS = 10
 class Child:
   """One process, its log and the thread that starts it again when it dies.
 
-  The process sends a byte over the socket `link` when it is ready.
+  The process calls `set_ready`.
   """
 
   def __init__(
@@ -57,6 +57,7 @@ class Child:
     self._title, self._patience = title, patience
     self._make_info, self._fds, self._log = make_info, tuple(fds), log
     self._processors, self._on_death = processors, on_death
+    self._ready = links.ProcessEvent()
     self._stopping = threading.Event()
     self._settled = threading.Event()
     # The kernel ends the process when the thread that started it does.
@@ -75,9 +76,6 @@ class Child:
       self._process.terminate()
       # It may be stopped, and would not end before it goes on.
       self._process.send_signal(signal.SIGCONT)
-      # It may wait for an answer.
-      with contextlib.suppress(OSError):
-        self.link.shutdown(socket.SHUT_RDWR)
 
   def join(self) -> None:
     """Waits for the end, which `terminate` asked for."""
@@ -112,14 +110,13 @@ class Child:
 
   def _live(self) -> bool:
     """Runs one process to its end; returns whether to start another."""
-    self.link, theirs = socket.socketpair()
     self._log.parent.mkdir(parents=True, exist_ok=True)
-    info = {**self._make_info(self.deaths), 'link': theirs.fileno()}
-    with theirs, self._log.open('ab') as log:
+    info = {**self._make_info(self.deaths), 'ready': self._ready.fd}
+    with self._log.open('ab') as log:
       self._process = subprocess.Popen(
         _command(self._processors),
         env={**os.environ, VARIABLE: json.dumps(info)},
-        pass_fds=(*self._fds, theirs.fileno()),
+        pass_fds=(*self._fds, self._ready.fd),
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
@@ -129,7 +126,7 @@ class Child:
     if self._stopping.is_set():
       self._process.terminate()
     has_hung = not wait_for_end(
-      self._process, self._patience, self.link, self._set_ready
+      self._process, self._patience, self._ready, self._set_ready
     )
     was_ready, self.is_ready = self.is_ready, False
     code = self._process.returncode
@@ -153,6 +150,11 @@ def parent_info() -> dict[str, Any] | None:
   """Returns settings from this process's parent; None without a parent."""
   text = os.environ.get(VARIABLE)
   return json.loads(text) if text else None
+
+
+def set_ready(info: Mapping[str, Any]) -> None:
+  """Tells this process's parent, which gave `info`, that it is ready."""
+  links.ProcessEvent(info['ready']).set()
 
 
 def stop(children: Sequence[Child]) -> None:
@@ -210,7 +212,7 @@ def keep_running(patience: float) -> int:
 def wait_for_end(
   child: subprocess.Popen[bytes],
   patience: float,
-  link: socket.socket | None = None,
+  ready: links.ProcessEvent | None = None,
   on_ready: Callable[[], None] = lambda: None,
 ) -> bool:
   """Waits until a process ends; kills it and returns False if it has hung.
@@ -221,24 +223,23 @@ def wait_for_end(
   does. One that waits for another process looks around every
   `links.LOOK_SECONDS`, which takes time, too.
 
-  `on_ready` is called when `link` brings a byte.
+  `on_ready` is called when `ready` is set.
   """
   pidfd = os.pidfd_open(child.pid)
-  events: list[Any] = [pidfd] if link is None else [pidfd, link]
+  fds = [pidfd] if ready is None else [pidfd, ready.fd]
   times: list[float] = []
   num_looks = 0
   try:
     while num_looks < _MOST_LOOKS:
-      ready = connection.wait(events, patience / _MOST_LOOKS)
-      # First, as a process may end right after its byte.
-      if link is not None and link in ready:
-        events.remove(link)
-        if link.recv(1):
-          on_ready()
-      if pidfd in ready:
+      news = connection.wait(fds, patience / _MOST_LOOKS)
+      # First, as a process may end right after it is ready.
+      if ready is not None and ready.fd in news:
+        ready.wait()
+        on_ready()
+      if pidfd in news:
         child.wait()
         return True
-      if ready:
+      if news:
         continue
       # Looks are counted, as this process may have been stopped, too.
       before, times = times, _processor_times(child.pid, child.pid)

@@ -7,7 +7,6 @@ own data. `shared` describes how they reach the parameters.
 
 import contextlib
 import functools
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -62,10 +61,6 @@ class AsynchronousWorkers(coordinator.Coordinator):
     self._children: list[children_lib.Child] = []
     # Of a parameter server.
     self._shards: list[children_lib.Child] = []
-    # From another worker to the first.
-    self._link: socket.socket | None = None
-    if worker_info and 'link' in worker_info:
-      self._link = socket.socket(fileno=worker_info['link'])
 
   def check_start(self, config: ml_collections.ConfigDict) -> None:
     if self._worker_info is None:
@@ -170,7 +165,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
       )
     if settings.share == 'sync':
       return shared.SynchronousMemory(
-        trainer, self._board, self._sockets, fds, self.count, settings.patience
+        trainer, self._board, fds, self._ready, self.count, settings.patience
       )
     return shared.SharedMemory(
       trainer,
@@ -195,15 +190,10 @@ class AsynchronousWorkers(coordinator.Coordinator):
     )
     self._shards.append(child)
 
-  def _sockets(self) -> dict[int, socket.socket]:
-    """Returns the sockets to the workers that are ready, by index."""
-    if self._link is not None:
-      return {0: self._link}
-    return {
-      i: child.link
-      for i, child in enumerate(self._children, start=1)
-      if child.is_ready
-    }
+  def _ready(self) -> list[int]:
+    """Returns the other workers that are ready, by index."""
+    workers = enumerate(self._children, start=1)
+    return [index for index, child in workers if child.is_ready]
 
   def compile(
     self,
@@ -217,9 +207,8 @@ class AsynchronousWorkers(coordinator.Coordinator):
     if self._worker_info is None:
       self._start_others(replay_address)
     compile_update()
-    if self._link is not None:
-      # It is ready.
-      self._link.send(b'.')
+    if self.index:
+      children_lib.set_ready(self._worker_info)
     for child in self._children:
       child.wait_ready()
     self._check()
@@ -279,7 +268,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
     for child in [*self._shards, *self._children]:
       if child.failure:
         # Nobody need wait for a shard any more.
-        self._board.set_failed()
+        self._board.set_ended(has_failed=True)
         raise coordinator.WorkerFailed(child.failure)
     if self._board.has_failed():
       raise coordinator.WorkerFailed('The first worker has ended the run.')
@@ -290,6 +279,8 @@ class AsynchronousWorkers(coordinator.Coordinator):
 
   def ask_to_stop(self) -> None:
     self._step.stop()
+    if not self.index:
+      self._board.set_ended()
     for child in self._children:
       child.terminate()
 

@@ -7,7 +7,6 @@ memory that the first worker keeps, so a shard that is started again goes on
 from there.
 """
 
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ import optax
 
 from seedrl_jax.agents import optimizers
 from seedrl_jax.runtime import process
-from seedrl_jax.workers import flat, links, memory, shared
+from seedrl_jax.workers import children, flat, links, memory, shared
 
 
 def make_memory(
@@ -159,8 +158,6 @@ def main(config: ml_collections.ConfigDict, info: Mapping[str, Any]) -> None:
     *info['target_update'],
     settings.max_staleness,
   )
-  link = socket.socket(fileno=info['link'])
-  # It is ready.
-  link.send(b'.')
+  children.set_ready(info)
   while True:
     shard.serve()

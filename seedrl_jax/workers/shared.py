@@ -7,11 +7,8 @@ workers are for comparison.
 """
 
 import fcntl
-import os
-import signal
-import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -137,72 +134,68 @@ class SharedMemory:
 class SynchronousMemory(SharedMemory):
   """Memory that the first worker updates with the mean of one gradient of each.
 
-  The others send a byte when their gradients are there, and get one back when
-  the parameters are new.
+  The others count the gradients that they have written, and wait until the
+  first worker has applied as many.
   """
 
   def __init__(
     self,
     trainer: flat.FlatTrainer,
     board: board_lib.Board,
-    # Returns those of the first worker to the others that have started, by
-    # index; of another one, its socket to the first.
-    sockets: Callable[[], Mapping[int, socket.socket]],
     fds: Mapping[str, int],
+    ready: Callable[[], Sequence[int]],  # returns other workers, by index
     count: int,  # of workers
     patience: float,  # seconds that the first one waits for another's gradient
   ):
     """Makes the memory, or opens that of `fds`; see `SharedMemory`."""
     super().__init__(trainer, board, fds)
     memory = memory_lib.Memory(
-      [('f4', (count, trainer.size))], fds.get('gradients')
+      [('i8', (count,)), ('i8', (count,)), ('f4', (count, trainer.size))],
+      fds.get('gradients'),
     )
+    self._written, self._applied, self._gradients = memory.arrays
+    self._written[board.index] = self._applied[board.index]
+    self._events = [
+      links.ProcessEvent(fds.get(f'event-{index}')) for index in range(count)
+    ]
     self.fds |= {'gradients': memory.fd}
-    (self._gradients,) = memory.arrays
-    self._sockets, self._patience = sockets, patience
+    self.fds |= {f'event-{i}': event.fd for i, event in enumerate(self._events)}
+    self._ready, self._patience = ready, patience
 
   def apply(
     self, gradient: np.ndarray, version: int, learning_rate: float
   ) -> None:
-    index, sockets = self._board.index, self._sockets()
+    index = self._board.index
     self._gradients[index] = gradient
     if index:
-      if not (_send(sockets[0]) and self._receive(0, sockets[0])):
-        # The first worker has ended the run.
-        os.kill(os.getpid(), signal.SIGTERM)
+      self._written[index] += 1
+      self._events[0].set()
+      while self._is_waiting(index) and not self._board.has_ended():
+        self._events[index].wait()
       return
-    # A socket that has ended is of a worker that has died: go on without.
-    present = {i: x for i, x in sockets.items() if self._receive(i, x)}
+    self._wait_for_all()
+    # A worker that has died meanwhile is not ready any more.
+    present = [i for i in self._ready() if self._is_waiting(i)]
     mean = self._gradients[[index, *present]].mean(axis=0)
     super().apply(mean, version, learning_rate)
-    for connection in present.values():
-      _send(connection)
+    for other in present:
+      self._applied[other] = self._written[other]
+      self._events[other].set()
 
-  def _receive(self, index: int, connection: socket.socket) -> bool:
-    """Whether a worker answers, not ends; raises `WorkerFailed` if neither."""
+  def _is_waiting(self, index: int) -> bool:
+    """Whether a worker's gradient is there, but not applied yet."""
+    return bool(self._written[index] != self._applied[index])
+
+  def _wait_for_all(self) -> None:
     deadline = time.monotonic() + self._patience
-    connection.settimeout(links.LOOK_SECONDS)
-    while True:
-      try:
-        return bool(connection.recv(1))
-      except TimeoutError:
-        # Only the first worker ends the run; it may evaluate for long itself.
-        if index and time.monotonic() > deadline:
-          raise coordinator.WorkerFailed(
-            f'Worker {index} has not answered for {self._patience:g} s; give '
-            'it longer with --config.asynchronous.patience, or start the run '
-            'again to resume from its last checkpoint.'
-          ) from None
-      except OSError:
-        return False
-
-
-def _send(connection: socket.socket) -> bool:
-  """Returns whether there is somebody to send to."""
-  try:
-    return bool(connection.send(b'.'))
-  except OSError:
-    return False
+    while late := [i for i in self._ready() if not self._is_waiting(i)]:
+      if time.monotonic() > deadline:
+        raise coordinator.WorkerFailed(
+          f'Worker {late[0]} has not answered for {self._patience:g} s; give '
+          'it longer with --config.asynchronous.patience, or start the run '
+          'again to resume from its last checkpoint.'
+        )
+      self._events[0].wait()
 
 
 def update_target(rate: float, params: np.ndarray, target: np.ndarray) -> None:

@@ -12,9 +12,9 @@ from tests.patience import PATIENCE, wait_until
 
 # Says that it is ready, writes a line and dies.
 _PROGRAM = """
-import json, os, socket, sys
+import json, os, sys
 info = json.loads(os.environ['SEEDRL_CHILD'])
-socket.socket(fileno=info['link']).send(b'.')
+os.eventfd_write(info['ready'], 1)
 print('The worker is broken.', flush=True)
 sys.exit(7)
 """

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -249,28 +248,50 @@ def test_a_worker_that_stops_with_the_lock_does_not_keep_it(second):
   assert worker.read().version == _UPDATES
 
 
-def test_synchronous_workers_apply_the_mean_of_their_gradients():
-  ours, theirs = socket.socketpair()
-  trainer, boards = _Subtracting(), _boards(2)
+@pytest.fixture(name='synchronous')
+def synchronous_fixture():
+  """Returns two workers, and the list of others that are ready."""
+  trainer, boards, ready = _Subtracting(), _boards(2), [1]
   make = functools.partial(
-    shared.SynchronousMemory, trainer, count=2, patience=PATIENCE
+    shared.SynchronousMemory, trainer, ready=lambda: ready, count=2
   )
-  first = make(board=boards[0], sockets=lambda: {1: ours}, fds={})
-  second = make(board=boards[1], sockets=lambda: {0: theirs}, fds=first.fds)
+  first = make(board=boards[0], fds={}, patience=PATIENCE)
+  second = make(board=boards[1], fds=first.fds, patience=PATIENCE)
+  return first, second, ready
+
+
+def _gradient(value=1.0):
+  return np.full(_Subtracting.size, value, np.float32)
+
+
+def test_synchronous_workers_apply_the_mean_of_their_gradients(synchronous):
+  first, second, _ = synchronous
   for value in (1.0, 2.0):
-    gradient = np.full(trainer.size, value, np.float32)
-    other = threading.Thread(target=second.apply, args=(3 * gradient, 0, 1.0))
+    arguments = _gradient(3 * value), 0, 1.0
+    other = threading.Thread(target=second.apply, args=arguments)
     other.start()
-    first.apply(gradient, 0, 1.0)
+    first.apply(_gradient(value), 0, 1.0)
     other.join()
   actual = second.read()
   assert actual.version == 2
   assert (actual.params == -2.0 - 4.0).all()
-  # One that neither answers nor ends is an error; one that has died is left
-  # out.
+
+
+def test_a_synchronous_worker_that_is_gone_or_late(synchronous):
+  """One that has died is left out; one that does not answer is an error."""
+  first, _, ready = synchronous
   first._patience = 0.01
   with pytest.raises(coordinator.WorkerFailed, match='Worker 1 has not'):
-    first.apply(np.ones(trainer.size, np.float32), 0, 1.0)
-  theirs.close()
-  first.apply(np.ones(trainer.size, np.float32), 0, 1.0)
-  assert (first.read().params == -7.0).all()
+    first.apply(_gradient(), 0, 1.0)
+  ready.clear()
+  first.apply(_gradient(), 0, 1.0)
+  assert (first.read().params == -1.0).all()
+
+
+def test_a_synchronous_worker_does_not_wait_for_a_run_that_has_ended(
+  synchronous,
+):
+  first, second, _ = synchronous
+  first._board.set_ended()
+  second.apply(_gradient(), 0, 1.0)
+  assert not first._board.has_failed()
