@@ -207,7 +207,7 @@ class AsynchronousWorkers(coordinator.Coordinator):
     if self._worker_info is None:
       self._start_others(replay_address)
     compile_update()
-    if self.index:
+    if self._worker_info is not None:
       children_lib.set_ready(self._worker_info)
     for child in self._children:
       child.wait_ready()

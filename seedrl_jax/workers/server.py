@@ -74,11 +74,11 @@ class ServerParameters:
       shard.version[...] = self._board.version()
       info = {
         'shard': index,
-        'sizes': [parts[0].size, parts[1].size],
-        'target_update': [
-          trainer.target_update_period,
-          trainer.target_update_rate,
-        ],
+        'sizes': {'size': parts[0].size, 'target_size': parts[1].size},
+        'target': {
+          'target_update_period': trainer.target_update_period,
+          'target_update_rate': trainer.target_update_rate,
+        },
         'fds': self.fds,
       }
       self._start(index, info, [*self.fds.values()])

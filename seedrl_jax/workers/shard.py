@@ -151,12 +151,12 @@ def main(config: ml_collections.ConfigDict, info: Mapping[str, Any]) -> None:
   settings, fds, index = config.asynchronous, info['fds'], info['shard']
   count, fd = settings.workers, fds[f'memory-{index}']
   shard = Shard(
-    make_memory(optimizer, count, *info['sizes'], fd).arrays,
+    make_memory(optimizer, count, **info['sizes'], fd=fd).arrays,
     optimizer,
     links.ProcessEvent(fds[f'event-{index}']),
     [links.ProcessEvent(fds[f'worker-event-{i}']) for i in range(count)],
-    *info['target_update'],
-    settings.max_staleness,
+    **info['target'],
+    max_staleness=settings.max_staleness,
   )
   children.set_ready(info)
   while True:

@@ -108,7 +108,7 @@ class Shards:
     info, optimizer = self._infos[index], self.trainer.trainer.optimizer
     settings, fds = self._config.asynchronous, info['fds']
     memory = shard_lib.make_memory(
-      optimizer, settings.workers, *info['sizes'], fds[f'memory-{index}']
+      optimizer, settings.workers, **info['sizes'], fd=fds[f'memory-{index}']
     )
     events = [
       links.ProcessEvent(fds[f'worker-event-{i}'])
@@ -119,8 +119,8 @@ class Shards:
       optimizer,
       links.ProcessEvent(fds[f'event-{index}']),
       events,
-      *info['target_update'],
-      settings.max_staleness,
+      **info['target'],
+      max_staleness=settings.max_staleness,
     )
     ended = threading.Event()
 
