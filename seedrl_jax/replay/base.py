@@ -125,7 +125,7 @@ class Sample:
 class ReplaySample(Sample):
   """A batch of B unrolls drawn by priority, and their state at the draw."""
 
-  keys: np.ndarray  # uint64 `[B]`, for `Replay.update_priorities`
+  keys: np.ndarray  # uint64 `[B]`, for `Table.update_priorities`
   probabilities: np.ndarray  # float32 `[B]`
   table_size: np.ndarray  # float32 `[B]`, in unrolls
   priorities: np.ndarray  # float64 `[B]`
@@ -145,7 +145,7 @@ class ReplaySample(Sample):
     return (expected**-exponent).astype(np.float32)
 
   def update_priorities(self, priorities: np.ndarray) -> None:
-    """Sets the priorities, float `[B]`; see `Replay.update_priorities`."""
+    """Sets the priorities, float `[B]`; see `Table.update_priorities`."""
     self.on_update(priorities)
 
 
@@ -162,7 +162,11 @@ class TrajectorySampler(abc.ABC):
 
 
 class Table(abc.ABC):
-  """The common part of queues and replays; any thread may call it."""
+  """A queue or a replay; any thread may call it.
+
+  A queue draws whole blocks in order, each once; writers wait while it is full.
+  A replay draws single unrolls with replacement; it removes the oldest if full.
+  """
 
   config: table_configs.TableConfig
   block_width: int
@@ -199,6 +203,17 @@ class Table(abc.ABC):
     return self._make_sampler(batch_size, count)
 
   @abc.abstractmethod
+  def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+    """Sets priorities, float `[n]`, of `keys`, uint64 `[n]`; does not wait.
+
+    Draws may use the old priorities until `flush`. Keys that have left the
+    table are ignored; of a repeated key the last priority counts. A queue
+    ignores all.
+
+    Raises ValueError if priorities are negative or not finite.
+    """
+
+  @abc.abstractmethod
   def interrupt(self) -> None:
     """See `TrajectoryStore`."""
 
@@ -206,24 +221,6 @@ class Table(abc.ABC):
   def _make_sampler(
     self, batch_size: int, num_blocks: int
   ) -> TrajectorySampler: ...
-
-
-class Queue(Table):
-  """Draws whole blocks in order, each once; writers wait while it is full."""
-
-
-class Replay(Table):
-  """Draws single unrolls with replacement; removes the oldest if full."""
-
-  @abc.abstractmethod
-  def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-    """Sets priorities, float `[n]`, of `keys`, uint64 `[n]`; does not wait.
-
-    Draws may use the old priorities until `flush`. Keys that have left the
-    table are ignored; of a repeated key the last priority counts.
-
-    Raises ValueError if priorities are negative or not finite.
-    """
 
 
 class TrajectoryStore(abc.ABC):

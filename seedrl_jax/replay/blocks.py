@@ -99,6 +99,12 @@ class UnrollLayout:
     unroll = nest.unflatten(self.unroll_spec, leaves)
     return base.Block(unroll, leaves, width)
 
+  def split(self, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Returns the entries of leaves under `steps`, and those of the others."""
+    pairs = list(zip(leaves, self.time_major, strict=True))
+    steps = [leaf for leaf, major in pairs if major]
+    return steps, [leaf for leaf, major in pairs if not major]
+
   def rows(self, block: base.Block) -> list[np.ndarray]:
     """Returns views of the leaves, `[W, T + 1, ...]` or `[W, ...]`."""
     return [

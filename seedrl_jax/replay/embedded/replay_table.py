@@ -20,7 +20,7 @@ from seedrl_jax.replay import (
 from seedrl_jax.replay.embedded import slots, tables
 
 
-class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
+class EmbeddedReplay(tables.EmbeddedTable):
   """Draws unrolls with replacement; removes the oldest if full."""
 
   config: table_configs.ReplayConfig
@@ -112,7 +112,7 @@ class EmbeddedReplay(tables.EmbeddedTable, base.Replay):
     )
 
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-    """See `Replay`; takes effect at once."""
+    """See `Table`; takes effect at once."""
     checked = base.check_priorities(priorities, len(keys))
     with self._lock:
       live, places = self._index.find(np.asarray(keys, np.uint64))

@@ -122,7 +122,7 @@ class EmbeddedSampler(base.TrajectorySampler):
     return self._table.draw(self._batch_size, self._num_blocks, wait)
 
 
-class EmbeddedQueue(EmbeddedTable, base.Queue):
+class EmbeddedQueue(EmbeddedTable):
   """Draws blocks in order, each once; writers wait while it is full."""
 
   def __init__(
@@ -158,6 +158,9 @@ class EmbeddedQueue(EmbeddedTable, base.Queue):
     self._samples += batch_size
     self._wake()
     return base.Sample(drawn, self._pool.give_back)
+
+  def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+    """Does nothing."""
 
   @contextlib.contextmanager
   def snapshot(self) -> Iterator[Save]:

@@ -220,7 +220,7 @@ def test_the_official_client_reads_what_we_write(
   ]
   stream = insert_stream.InsertStream(link, table, 2)
   # Two inserts, so that the second reuses chunks.
-  kept = [c for column in chunks for c in column]
+  kept = {c.key for column in chunks for c in column}
   stream.insert(lambda: items.Encoded(entries[:2], kept))
   stream.insert(lambda: items.Encoded(entries[2:]))
   stream.flush(PATIENCE)

@@ -2,7 +2,7 @@
 
 import collections
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent import futures
 
 from seedrl_jax.replay import base, fair_queue
@@ -21,7 +21,7 @@ class _Request:
     # Those not yet acknowledged, by key.
     self.items: dict[int, items.Item] = {}
     # Keys of chunks that the server should hold afterwards.
-    self.keep: set[int] = set()
+    self.keep: Set[int] = frozenset()
 
 
 class InsertStream(connection_lib.TableStream):
@@ -131,7 +131,7 @@ class InsertStream(connection_lib.TableStream):
       return
     with self._lock:
       request.items = {item.key: item for item in encoded.items}
-      request.keep = {chunk.key for chunk in encoded.keep}
+      request.keep = encoded.keep
       self._by_key.update(dict.fromkeys(request.items, request))
       self._unsent.append(request)
       self._work.notify()

@@ -6,7 +6,7 @@ Compression and decompression release the interpreter lock.
 import math
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
 import cramjam
@@ -77,10 +77,10 @@ class ItemColumn(NamedTuple):
 
 
 class Encoded(NamedTuple):
-  """What one insert sends; later items may refer to the chunks in `keep`."""
+  """What one insert sends, and keys of chunks that later items may share."""
 
   items: Sequence[Item]
-  keep: Sequence[Chunk] = ()
+  keep: Set[int] = frozenset()
 
 
 def encode_chunk(columns: Sequence[np.ndarray]) -> Chunk:
@@ -123,7 +123,7 @@ def make_item(
 
 
 def messages(
-  entries: Sequence[Item], held: set[int], keep: set[int], size: int
+  entries: Sequence[Item], held: set[int], keep: Set[int], size: int
 ) -> Iterator[bytes]:
   """Yields serialized InsertStreamRequests that insert items.
 

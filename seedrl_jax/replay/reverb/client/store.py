@@ -52,12 +52,7 @@ class ReverbStore(base.TrajectoryStore):
     pools = blocks.make_pools(self._layout, configs, block_width)
     self._tables: dict[str, tables.ReverbTable] = {}
     for config in configs:
-      kind: Any = (
-        tables.ReverbQueue
-        if isinstance(config, table_configs.QueueConfig)
-        else tables.ReverbReplay
-      )
-      self._tables[config.name] = kind(
+      self._tables[config.name] = tables.ReverbTable(
         config,
         location.link,
         self._layout,
@@ -116,7 +111,10 @@ class ReverbStore(base.TrajectoryStore):
       checkpoints.check_fits(path, record, _VERSION, self._layout)
       # A queue's blocks cannot be cut to another width.
       width = record.get('block_width')
-      has_queue = any(isinstance(t, base.Queue) for t in self._tables.values())
+      has_queue = any(
+        isinstance(table.config, table_configs.QueueConfig)
+        for table in self._tables.values()
+      )
       if has_queue and width != self._block_width:
         raise base.CheckpointError(
           f'The replay checkpoint {path} holds blocks of {width} unrolls, and '

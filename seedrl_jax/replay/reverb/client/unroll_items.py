@@ -13,7 +13,6 @@ step.
 """
 
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -29,120 +28,100 @@ _CHUNK_BYTES = 1 << 20
 _UNROLL_CHUNK_BYTES = 1 << 25
 # The smallest overlap of unrolls that is worth chunks of its own.
 _OVERLAP_BYTES = 1 << 12
+# Bytes of an unroll from which on threads are worth their hand-over.
+_THREADED_BYTES = 1 << 14
 
 # Is `map`, or does the same in parallel.
 Mapper = Callable[..., Iterable[Any]]
+# Sets priorities, float `[n]`, of keys, uint64 `[n]`.
+UpdatePriorities = Callable[[np.ndarray, np.ndarray], None]
 
 
-def encode_block(
-  time_major: Sequence[bool],
-  table: str,
-  block: base.Block,
-  mapper: Mapper,
-) -> items.Encoded:
-  """Encodes a block as one item, for a queue."""
-  steps: list[np.ndarray] = []
-  rest: list[np.ndarray] = []
-  for leaf, major in zip(block.leaves, time_major, strict=True):
-    if major:
-      steps.append(leaf)
-    else:
-      rest.append(leaf[np.newaxis])
-  parts = [*_cut(steps, _CHUNK_BYTES), rest]
-  *chunks, last = mapper(items.encode_chunk, parts)
-  columns = []
-  step_index, rest_index = itertools.count(), itertools.count()
-  for major in time_major:
-    if major:
-      index = next(step_index)
-      slices = [items.Slice(chunk, index, 0, chunk.rows) for chunk in chunks]
-      columns.append(items.ItemColumn(slices))
-    else:
-      slices = [items.Slice(last, next(rest_index), 0, 1)]
-      columns.append(items.ItemColumn(slices, squeeze=True))
-  return items.Encoded([items.make_item(table, 1.0, columns)])
+class BlockCodec:
+  """The items of a queue, each a whole block."""
 
-
-class Rows:
-  """The bytes of unrolls as rows: one for each step, and one for all else.
-
-  Attributes:
-    step, rest: structured types of such rows; a field's name is a leaf's index.
-  """
-
-  def __init__(self, layout: blocks.UnrollLayout):
-    self.num_steps = layout.num_steps
-    # Indices of leaves.
-    self._steps: list[int] = []
-    self._others: list[int] = []
-    step, rest = [], []
-    leaves = zip(layout.specs, layout.time_major, strict=True)
-    for i, (spec, major) in enumerate(leaves):
-      if major:
-        self._steps.append(i)
-        step.append((str(i), spec.dtype, spec.shape[1:]))
-      else:
-        self._others.append(i)
-        rest.append((str(i), spec.dtype, spec.shape))
-    self.step, self.rest = np.dtype(step), np.dtype(rest)
-
-  def pack(self, block: base.Block) -> tuple[np.ndarray, np.ndarray]:
-    """Returns bytes `[W, T + 1, step]` and `[W, 1, rest]` of a block."""
-    steps = np.empty((block.width, self.num_steps), self.step)
-    rest = np.empty((block.width, 1), self.rest)
-    for i in self._steps:
-      steps[str(i)] = block.leaves[i].swapaxes(0, 1)
-    for i in self._others:
-      rest[str(i)][:, 0] = block.leaves[i]
-    return _bytes(steps), _bytes(rest)
-
-  def unpack(
-    self, item: items.DrawnItem, block: base.Block, index: int
-  ) -> None:
-    """Writes an item to column `index` of a block."""
-    steps = np.empty(self.num_steps, self.step)
-    rest = np.empty(1, self.rest)
-    for task in item.decode([_bytes(steps), _bytes(rest)]):
-      items.decode_into(*task)
-    for i in self._steps:
-      block.leaves[i][:, index] = steps[str(i)]
-    for i in self._others:
-      block.leaves[i][index] = rest[str(i)][0]
-
-
-def _bytes(rows: np.ndarray) -> np.ndarray:
-  """Returns a view of rows `[...]` of a structured type, `[..., bytes]`."""
-  return rows.view(np.uint8).reshape(*rows.shape, rows.dtype.itemsize)
-
-
-class UnrollEncoder:
-  """Encodes each unroll of a block as an item; shares overlapping steps."""
-
-  def __init__(self, rows: Rows, table: str, overlap: int):
-    self._rows = rows
+  def __init__(self, layout: blocks.UnrollLayout, table: str, mapper: Mapper):
+    self._layout = layout
     self._table = table
-    shares = overlap > 1 and overlap * rows.step.itemsize >= _OVERLAP_BYTES
+    self._map = mapper
+
+  def encode(self, block: base.Block, priorities: np.ndarray) -> items.Encoded:
+    """Encodes a block, which may be written to again afterwards."""
+    del priorities
+    steps, others = self._layout.split(block.leaves)
+    rows = [leaf[np.newaxis] for leaf in others]
+    parts = [*_cut(steps, _CHUNK_BYTES), rows]
+    *chunks, last = self._map(items.encode_chunk, parts)
+    columns = []
+    for i in range(len(steps)):
+      slices = [items.Slice(chunk, i, 0, chunk.rows) for chunk in chunks]
+      columns.append(items.ItemColumn(slices))
+    for i in range(len(rows)):
+      slices = [items.Slice(last, i, 0, 1)]
+      columns.append(items.ItemColumn(slices, squeeze=True))
+    return items.Encoded([items.make_item(self._table, 1.0, columns)])
+
+  def decode(
+    self,
+    pool: blocks.BlockPool,
+    update_priorities: UpdatePriorities,
+    drawn: Sequence[items.DrawnItem],
+  ) -> base.Sample:
+    """Decodes a batch; raises ValueError if its items do not fit."""
+    del update_priorities
+    taken = [pool.take() for _ in drawn]
+    for item, block in zip(drawn, taken, strict=True):
+      tasks = item.decode(block.leaves)
+      list(self._map(items.decode_into, *zip(*tasks, strict=True)))
+    return base.Sample(taken, pool.give_back)
+
+
+class UnrollCodec:
+  """The items of a replay, each one unroll; they share overlapping steps."""
+
+  def __init__(self, layout: blocks.UnrollLayout, table: str, mapper: Mapper):
+    self._layout = layout
+    self._table = table
+    self._map = map if layout.unroll_bytes < _THREADED_BYTES else mapper
+    steps, others = layout.split(layout.specs)
+    # Structured types of rows; a field's name is its leaf's place.
+    self._step = np.dtype([
+      (str(i), x.dtype, x.shape[1:]) for i, x in enumerate(steps)
+    ])
+    self._rest = np.dtype([
+      (str(i), x.dtype, x.shape) for i, x in enumerate(others)
+    ])
+    overlap = layout.overlap
+    shares = overlap > 1 and overlap * self._step.itemsize >= _OVERLAP_BYTES
     # First and last steps are apart, so that a whole chunk holds either.
-    self._overlap = overlap if shares and 2 * overlap <= rows.num_steps else 0
+    fits = 2 * overlap <= layout.num_steps
+    self._overlap = overlap if shares and fits else 0
     # By environment: contents and chunks of the last unroll's last steps.
     self._tails: dict[int, tuple[bytes, list[items.Slice]]] = {}
 
-  def encode(
-    self, block: base.Block, priorities: np.ndarray, mapper: Mapper
-  ) -> items.Encoded:
+  def encode(self, block: base.Block, priorities: np.ndarray) -> items.Encoded:
     """Encodes a block, which may be written to again afterwards."""
     env_ids = block.unroll.env_id.tolist()
-    steps, rest = self._rows.pack(block)
+    steps, rest = self._pack(block)
     encoded = list(
-      mapper(self._encode_unroll, env_ids, steps, rest, priorities.tolist())
+      self._map(self._encode_unroll, env_ids, steps, rest, priorities.tolist())
     )
-    keep: dict[int, items.Chunk] = {}
     if self._overlap:
       for env_id, (_, tail) in zip(env_ids, encoded, strict=True):
         self._tails[env_id] = tail
-    for _, slices in self._tails.values():
-      keep.update((s.chunk.key, s.chunk) for s in slices)
-    return items.Encoded([item for item, _ in encoded], list(keep.values()))
+    keep = {s.chunk.key for _, tail in self._tails.values() for s in tail}
+    return items.Encoded([item for item, _ in encoded], keep)
+
+  def _pack(self, block: base.Block) -> tuple[np.ndarray, np.ndarray]:
+    """Returns bytes `[W, T + 1, step]` and `[W, 1, rest]` of a block."""
+    steps = np.empty((block.width, self._layout.num_steps), self._step)
+    rest = np.empty((block.width, 1), self._rest)
+    time_major, others = self._layout.split(block.leaves)
+    for i, leaf in enumerate(time_major):
+      steps[str(i)] = leaf.swapaxes(0, 1)
+    for i, leaf in enumerate(others):
+      rest[str(i)][:, 0] = leaf
+    return _bytes(steps), _bytes(rest)
 
   def _encode_unroll(
     self, env_id: int, steps: np.ndarray, rest: np.ndarray, priority: float
@@ -159,6 +138,47 @@ class UnrollEncoder:
     item = items.make_item(self._table, priority, columns)
     return item, (steps[stop:].tobytes(), last)
 
+  def decode(
+    self,
+    pool: blocks.BlockPool,
+    update_priorities: UpdatePriorities,
+    drawn: Sequence[items.DrawnItem],
+  ) -> base.Sample:
+    """Decodes a batch; raises ValueError if its items do not fit."""
+    taken = [pool.take() for _ in range(len(drawn) // pool.width)]
+    places = [(block, i) for block in taken for i in range(pool.width)]
+    list(self._map(self._unpack, drawn, *zip(*places, strict=True)))
+    infos = [item.info for item in drawn]
+    keys = np.array([info.item.key for info in infos], np.uint64)
+    return base.ReplaySample(
+      blocks=taken,
+      on_release=pool.give_back,
+      keys=keys,
+      probabilities=np.array([info.probability for info in infos], np.float32),
+      table_size=np.array([info.table_size for info in infos], np.float32),
+      priorities=np.array([info.item.priority for info in infos]),
+      on_update=functools.partial(update_priorities, keys),
+    )
+
+  def _unpack(
+    self, item: items.DrawnItem, block: base.Block, index: int
+  ) -> None:
+    """Writes an item to column `index` of a block."""
+    steps = np.empty(self._layout.num_steps, self._step)
+    rest = np.empty(1, self._rest)
+    for task in item.decode([_bytes(steps), _bytes(rest)]):
+      items.decode_into(*task)
+    time_major, others = self._layout.split(block.leaves)
+    for i, leaf in enumerate(time_major):
+      leaf[:, index] = steps[str(i)]
+    for i, leaf in enumerate(others):
+      leaf[index] = rest[str(i)][0]
+
+
+def _bytes(rows: np.ndarray) -> np.ndarray:
+  """Returns a view of rows `[...]` of a structured type, `[..., bytes]`."""
+  return rows.view(np.uint8).reshape(*rows.shape, rows.dtype.itemsize)
+
 
 def _encode_rows(rows: np.ndarray) -> list[items.Slice]:
   """Encodes rows as chunks that a message can carry."""
@@ -174,38 +194,3 @@ def _cut(columns: Sequence[np.ndarray], size: int) -> list[list[np.ndarray]]:
     [column[start : start + at_once] for column in columns]
     for start in range(0, rows, at_once)
   ]
-
-
-def decode_blocks(
-  pool: blocks.BlockPool, mapper: Mapper, drawn: Sequence[items.DrawnItem]
-) -> base.Sample:
-  """Decodes a queue's items; raises ValueError if they do not fit."""
-  taken = [pool.take() for _ in drawn]
-  for item, block in zip(drawn, taken, strict=True):
-    tasks = item.decode(block.leaves)
-    list(mapper(items.decode_into, *zip(*tasks, strict=True)))
-  return base.Sample(taken, pool.give_back)
-
-
-def decode_unrolls(
-  rows: Rows,
-  pool: blocks.BlockPool,
-  mapper: Mapper,
-  update_priorities: Callable[[np.ndarray, np.ndarray], None],
-  drawn: Sequence[items.DrawnItem],
-) -> base.Sample:
-  """Decodes a replay's items; raises ValueError if they do not fit."""
-  taken = [pool.take() for _ in range(len(drawn) // pool.width)]
-  places = [(block, i) for block in taken for i in range(pool.width)]
-  list(mapper(rows.unpack, drawn, *zip(*places, strict=True)))
-  infos = [item.info for item in drawn]
-  keys = np.array([info.item.key for info in infos], np.uint64)
-  return base.ReplaySample(
-    blocks=taken,
-    on_release=pool.give_back,
-    keys=keys,
-    probabilities=np.array([info.probability for info in infos], np.float32),
-    table_size=np.array([info.table_size for info in infos], np.float32),
-    priorities=np.array([info.item.priority for info in infos]),
-    on_update=functools.partial(update_priorities, keys),
-  )

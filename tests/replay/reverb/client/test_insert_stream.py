@@ -37,7 +37,7 @@ def _item(*chunks: items.Chunk) -> items.Item:
 
 
 def _insert(stream, *entries: items.Item, keep=()) -> None:
-  stream.insert(lambda: items.Encoded(entries, keep))
+  stream.insert(lambda: items.Encoded(entries, {chunk.key for chunk in keep}))
 
 
 def _sent(requests) -> list[tuple[set[int], list[int], set[int]]]:

@@ -1,6 +1,6 @@
 """Blocks as items and back, and the steps that unrolls share."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 import ml_dtypes
 import numpy as np
@@ -100,30 +100,29 @@ def _distinct(entries: Iterable[items.Item]) -> dict[int, items.Chunk]:
 def _decoded(
   layout: blocks.UnrollLayout, drawn: Sequence[items.DrawnItem]
 ) -> base.Block:
-  rows, pool = unroll_items.Rows(layout), blocks.BlockPool(layout, len(drawn))
-  sample = unroll_items.decode_unrolls(rows, pool, map, print, drawn)
+  codec = unroll_items.UnrollCodec(layout, 't', map)
+  sample = codec.decode(blocks.BlockPool(layout, len(drawn)), print, drawn)
   (block,) = sample.blocks
   return block
 
 
 class _Encoder:
-  """An `UnrollEncoder` that checks what it made."""
+  """An `UnrollCodec` that checks what it made."""
 
   def __init__(self, layout: blocks.UnrollLayout):
     self._layout = layout
-    rows = unroll_items.Rows(layout)
-    self._encoder = unroll_items.UnrollEncoder(rows, 't', layout.overlap)
-    self._kept: set[int] = set()
+    self._codec = unroll_items.UnrollCodec(layout, 't', map)
+    self._kept: Set[int] = frozenset()
     self._sent: set[int] = set()
 
   def encode(self, block: base.Block) -> list[items.Item]:
     """Encodes; checks that old chunks were kept and unrolls come back."""
     width = block.width
-    encoded = self._encoder.encode(block, np.arange(width) / 2, map)
+    encoded = self._codec.encode(block, np.arange(width) / 2)
     new = _distinct(encoded.items).keys()
     assert new & self._sent <= self._kept
     self._sent |= new
-    self._kept = {chunk.key for chunk in encoded.keep}
+    self._kept = encoded.keep
     drawn = [_sampled(item) for item in encoded.items]
     priorities = [sample.info.item.priority for sample in drawn]
     assert priorities == [i / 2 for i in range(width)]
