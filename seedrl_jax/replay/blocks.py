@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.replay import base, table_configs
+from seedrl_jax.replay import base
 from seedrl_jax.runtime import nest
 
 # JAX on CPU aliases only NumPy arrays of this alignment.
@@ -141,14 +141,3 @@ class BlockPool:
   def give_back(self, blocks: Iterable[base.Block]) -> None:
     """Takes back blocks that are no longer in use."""
     self._free.extend(blocks)
-
-
-def make_pools(
-  layout: UnrollLayout,
-  configs: Sequence[table_configs.TableConfig],
-  block_width: int,
-) -> dict[str, BlockPool]:
-  """Returns the writers' pools by table; tables of equal width share one."""
-  widths = {c.name: c.block_width or block_width for c in configs}
-  pools = {width: BlockPool(layout, width) for width in widths.values()}
-  return {name: pools[width] for name, width in widths.items()}

@@ -19,8 +19,8 @@ class _Waiter:
 class FairQueue:
   """Lets waiting threads pass in order, each when its condition holds.
 
-  Only the first is ever woken, and only if it can go on. Every method is called
-  with the table's lock held.
+  Only the first is ever woken, and only if it can go on. Every method but
+  `waits` is called with the table's lock held.
   """
 
   def __init__(self, lock: threading.Lock, name: str):
@@ -34,11 +34,12 @@ class FairQueue:
   def __len__(self) -> int:
     return len(self._waiters)
 
-  @property
-  def seconds(self) -> float:
-    """Total waiting time of all threads, including waits in progress."""
-    now = time.monotonic()
-    return self._seconds + sum(now - w.since for w in self._waiters)
+  def waits(self) -> tuple[float, int]:
+    """Returns the seconds of all threads' waits, and how many wait now."""
+    with self._lock:
+      now = time.monotonic()
+      current = sum(now - w.since for w in self._waiters)
+      return self._seconds + current, len(self)
 
   def enter(self, ready: Callable[[], bool], wait: bool = True) -> None:
     """Returns when it is the caller's turn and `ready()` is true.

@@ -49,4 +49,4 @@ def test_served_in_order_of_arrival(threads):
   stock.put(4)
   assert threads.join() == []
   assert stock.taken == [3, 1, 2]
-  assert stock.queue.seconds > 0
+  assert stock.queue.waits()[0] > 0

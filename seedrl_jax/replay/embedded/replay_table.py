@@ -6,7 +6,6 @@ writers and samplers work in parallel.
 
 import contextlib
 import functools
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -39,7 +38,7 @@ class EmbeddedReplay(tables.EmbeddedTable):
     self._storage = slots.SlotStorage(layout, self._num_slots)
     self._pools = {pool.width: pool}
     self._rng = np.random.default_rng(seed)
-    self._batch_size = 0
+    self._limiter = table_configs.RateLimiter(config, pool.width)
     self._clear()
 
   def _make_sampler(
@@ -49,7 +48,6 @@ class EmbeddedReplay(tables.EmbeddedTable):
     with self._lock:
       if width not in self._pools:
         self._pools[width] = blocks.BlockPool(self._layout, width)
-      self._batch_size = max(self._batch_size, batch_size)
       self._limiter.widen(batch_size)
       self._wake()
     return super()._make_sampler(batch_size, num_blocks)
@@ -118,12 +116,12 @@ class EmbeddedReplay(tables.EmbeddedTable):
       live, places = self._index.find(np.asarray(keys, np.uint64))
       self._selector.set_priorities(places, checked[live])
 
-  @contextlib.contextmanager
-  def snapshot(self) -> Iterator[tables.Save]:
+  def snapshot(self, held: contextlib.ExitStack) -> tables.Save:
     """See `EmbeddedTable`; writers go on until the table is full."""
     with self._lock:
       live = self._index.live()
       self._index.pin(live)
+      held.callback(self._unpin, live)
       meta = {
         'inserts': self._limiter.inserts,
         'samples': self._limiter.samples,
@@ -144,43 +142,35 @@ class EmbeddedReplay(tables.EmbeddedTable):
         member = self._member(leaf)
         writer.add_rows(member, len(live), spec.shape, spec.dtype, pieces)
 
-    try:
-      yield save
-    finally:
-      self._unpin(live)
+    return save
 
   def load(self, reader: checkpoints.ArchiveReader) -> None:
     """See `EmbeddedTable`; keys stay valid if the table's size is the same."""
-    with self._lock:
-      try:
-        self._load(reader)
-      except BaseException:
-        self._clear()
-        raise
-      self._wake()
-
-  def _load(self, reader: checkpoints.ArchiveReader) -> None:
-    self._clear()
-    meta = reader.meta[self.config.name]
 
     def column(name: str, dtype: type) -> np.ndarray:
       spec = types.ArraySpec((), np.dtype(dtype))
       return reader.array(self._member(name), spec)
 
-    keys = column('keys', np.uint64)
-    priorities = column('priorities', np.float64)
-    times_sampled = column('times_sampled', np.int64)
-    skip = max(0, len(keys) - self.config.max_size)
-    places = self._index.restore(keys[skip:])
-    for leaf, spec in enumerate(self._layout.specs):
-      pieces = reader.rows(self._member(leaf), spec)
-      self._storage.load_leaf(leaf, places, pieces, skip)
-    checked = base.check_priorities(priorities[skip:], len(places))
-    self._selector.add(places, checked, times_sampled[skip:])
-    self._remove(self._selector.exhausted(places))
-    self._limiter.inserts = meta['inserts']
-    self._limiter.samples = meta['samples']
-    self._rng.bit_generator.state = meta['rng']
+    with self._lock, contextlib.ExitStack() as on_failure:
+      self._clear()
+      on_failure.callback(self._clear)
+      meta = reader.meta[self.config.name]
+      keys = column('keys', np.uint64)
+      skip = max(0, len(keys) - self.config.max_size)
+      places = self._index.restore(keys[skip:])
+      for leaf, spec in enumerate(self._layout.specs):
+        pieces = reader.rows(self._member(leaf), spec)
+        self._storage.load_leaf(leaf, places, pieces, skip)
+      priorities = column('priorities', np.float64)[skip:]
+      times_sampled = column('times_sampled', np.int64)[skip:]
+      checked = base.check_priorities(priorities, len(places))
+      self._selector.add(places, checked, times_sampled)
+      self._remove(self._selector.exhausted(places))
+      self._limiter.inserts = meta['inserts']
+      self._limiter.samples = meta['samples']
+      self._rng.bit_generator.state = meta['rng']
+      on_failure.pop_all()
+      self._wake()
 
   def _clear(self) -> None:
     rules = self.config
@@ -192,8 +182,7 @@ class EmbeddedReplay(tables.EmbeddedTable):
       rules.max_times_sampled,
       self._rng,
     )
-    self._limiter = table_configs.RateLimiter(rules, self._pool.width)
-    self._limiter.widen(self._batch_size)
+    self._limiter.inserts = self._limiter.samples = 0
 
   def _can_insert(self, n: int) -> bool:
     if not self._index.has_room(n):

@@ -34,16 +34,15 @@ class EmbeddedStore(base.TrajectoryStore):
     self.unroll_spec = unroll_spec
     self.overlap = overlap
     self._layout = blocks.UnrollLayout(unroll_spec, overlap)
-    pools = blocks.make_pools(self._layout, configs, block_width)
     self._tables: dict[str, tables.EmbeddedTable] = {}
     for config in configs:
-      name, pool = config.name, pools[config.name]
-      if isinstance(config, table_configs.QueueConfig):
-        self._tables[name] = tables.EmbeddedQueue(config, self._layout, pool)
-      else:
-        self._tables[name] = replay_table.EmbeddedReplay(
-          config, self._layout, pool, seed
-        )
+      width = config.block_width or block_width
+      pool = blocks.BlockPool(self._layout, width)
+      self._tables[config.name] = (
+        tables.EmbeddedQueue(config, self._layout, pool)
+        if isinstance(config, table_configs.QueueConfig)
+        else replay_table.EmbeddedReplay(config, self._layout, pool, seed)
+      )
 
   def flush(self) -> None:
     """Does nothing: inserts and updates take effect at once."""
@@ -59,7 +58,7 @@ class EmbeddedStore(base.TrajectoryStore):
       checkpoints.create_archive(path) as writer,
       contextlib.ExitStack() as held,
     ):
-      saves = [held.enter_context(t.snapshot()) for t in self._tables.values()]
+      saves = [t.snapshot(held) for t in self._tables.values()]
       if on_snapshot is not None:
         on_snapshot()
       writer.meta['version'] = _VERSION

@@ -6,8 +6,9 @@ A queue passes on whole blocks without a copy.
 import abc
 import collections
 import contextlib
+import dataclasses
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -64,16 +65,18 @@ class EmbeddedTable(base.Table):
   def info(self) -> base.TableInfo:
     with self._lock:
       size, inserts, samples = self._counts()
-      return base.TableInfo(
-        config=self.config,
-        size=size,
-        inserts=inserts,
-        samples=samples,
-        writer_wait_seconds=self._writers.seconds,
-        sampler_wait_seconds=self._samplers.seconds,
-        waiting_writers=len(self._writers),
-        waiting_samplers=len(self._samplers),
-      )
+    writer_seconds, writers = self._writers.waits()
+    sampler_seconds, samplers = self._samplers.waits()
+    return base.TableInfo(
+      config=self.config,
+      size=size,
+      inserts=inserts,
+      samples=samples,
+      writer_wait_seconds=writer_seconds,
+      sampler_wait_seconds=sampler_seconds,
+      waiting_writers=writers,
+      waiting_samplers=samplers,
+    )
 
   def interrupt(self) -> None:
     with self._lock:
@@ -90,8 +93,8 @@ class EmbeddedTable(base.Table):
     """Draws a batch; see `TrajectorySampler.sample`."""
 
   @abc.abstractmethod
-  def snapshot(self) -> contextlib.AbstractContextManager[Save]:
-    """Keeps the current contents during the body; yields what writes them."""
+  def snapshot(self, held: contextlib.ExitStack) -> Save:
+    """Returns what writes the current contents, until `held` closes."""
 
   @abc.abstractmethod
   def load(self, reader: checkpoints.ArchiveReader) -> None:
@@ -110,16 +113,16 @@ class EmbeddedTable(base.Table):
     return f'{self.config.name}/{name}'
 
 
+@dataclasses.dataclass(frozen=True)
 class EmbeddedSampler(base.TrajectorySampler):
   """Draws batches of one size from a table."""
 
-  def __init__(self, table: EmbeddedTable, batch_size: int, num_blocks: int):
-    self._table = table
-    self._batch_size = batch_size
-    self._num_blocks = num_blocks
+  table: EmbeddedTable
+  batch_size: int
+  num_blocks: int
 
   def sample(self, wait: bool = True) -> base.Sample:
-    return self._table.draw(self._batch_size, self._num_blocks, wait)
+    return self.table.draw(self.batch_size, self.num_blocks, wait)
 
 
 class EmbeddedQueue(EmbeddedTable):
@@ -162,9 +165,9 @@ class EmbeddedQueue(EmbeddedTable):
   def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
     """Does nothing."""
 
-  @contextlib.contextmanager
-  def snapshot(self) -> Iterator[Save]:
+  def snapshot(self, held: contextlib.ExitStack) -> Save:
     """See `EmbeddedTable`; copies the unrolls, which are few."""
+    del held
     specs = self._layout.specs
     empty = [np.empty((0, *spec.shape), spec.dtype) for spec in specs]
     with self._lock:
@@ -177,7 +180,7 @@ class EmbeddedQueue(EmbeddedTable):
       for leaf, rows in enumerate(leaves):
         writer.add_array(self._member(leaf), rows)
 
-    yield save
+    return save
 
   def load(self, reader: checkpoints.ArchiveReader) -> None:
     """Loads any block width; drops the oldest unrolls if they fill no block."""

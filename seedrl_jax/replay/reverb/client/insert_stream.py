@@ -45,7 +45,7 @@ class InsertStream(connection_lib.TableStream):
     """Starts no thread before the first of `max_in_flight` inserts."""
     super().__init__(connection, 'insert', table, threading.Lock())
     self._max_in_flight = max_in_flight
-    self._writers = fair_queue.FairQueue(
+    self.writers = fair_queue.FairQueue(
       self._lock, f'insert into table {table}'
     )
     # `flush` waits for it.
@@ -58,11 +58,6 @@ class InsertStream(connection_lib.TableStream):
     self.bytes_sent = 0  # of all messages so far, including repeats
     self._encoding = futures.ThreadPoolExecutor(1, f'reverb-encode-{table}')
 
-  def waits(self) -> tuple[float, int]:
-    """Returns the seconds of all waits to insert, and who waits now."""
-    with self._lock:
-      return self._writers.seconds, len(self._writers)
-
   def insert(self, encode: Callable[[], items.Encoded]) -> None:
     """Inserts what `encode` returns; waits if too much is in flight.
 
@@ -70,13 +65,13 @@ class InsertStream(connection_lib.TableStream):
     `encode`.
     """
     with self._lock:
-      self._writers.enter(lambda: len(self._pending) < self._max_in_flight)
+      self.writers.enter(lambda: len(self._pending) < self._max_in_flight)
       request = _Request()
       self._pending[request] = None
       self._encoding.submit(self._encode, request, encode)
       if self._thread.ident is None:
         self._thread.start()
-      self._writers.wake()
+      self.writers.wake()
 
   def flush(self, timeout: float | None = None) -> None:
     """Waits, `timeout` seconds at most, for all earlier inserts.
@@ -105,12 +100,12 @@ class InsertStream(connection_lib.TableStream):
         if not request.items:
           del self._pending[request]
       self._settled.notify_all()
-      self._writers.wake()
+      self.writers.wake()
 
   def interrupt(self) -> None:
     """Refuses further inserts; earlier ones are still sent."""
     with self._lock:
-      self._writers.close()
+      self.writers.close()
 
   def close(self) -> None:
     """Ends the stream and every wait; close the connection first."""
@@ -140,7 +135,7 @@ class InsertStream(connection_lib.TableStream):
     with self._lock:
       self._error = self._error or error
       self._settled.notify_all()
-      self._writers.close(error)
+      self.writers.close(error)
 
   def _begin(self) -> None:
     # Sends what was not acknowledged again.

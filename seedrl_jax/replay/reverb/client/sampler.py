@@ -101,9 +101,7 @@ class Sampler(base.TrajectorySampler):
     self._decode = decode
     self._on_arrival = on_arrival
     self.lock = threading.Lock()
-    self._readers = fair_queue.FairQueue(
-      self.lock, f'sample from table {table}'
-    )
+    self.readers = fair_queue.FairQueue(self.lock, f'sample from table {table}')
     self.demand = 0
     # Samples that are on their way or have arrived.
     self._expected = 0
@@ -112,11 +110,6 @@ class Sampler(base.TrajectorySampler):
       _SampleStream(self, connection, table) for _ in range(num_streams)
     ]
 
-  def waits(self) -> tuple[float, int]:
-    """Returns the seconds of all waits for samples, and who waits now."""
-    with self.lock:
-      return self._readers.seconds, len(self._readers)
-
   def sample(self, wait: bool = True) -> base.Sample:
     """See `TrajectorySampler`; without `wait`, returns only what is here.
 
@@ -124,16 +117,16 @@ class Sampler(base.TrajectorySampler):
     """
     count = self._num_items
     with self.lock:
-      wanted = (len(self._readers) + 1 + _AHEAD) * count
+      wanted = (len(self.readers) + 1 + _AHEAD) * count
       missing = max(0, wanted - self._expected)
       self._expected += missing
       self.demand += missing
       for stream in self._streams:
         stream.wake()
-      self._readers.enter(lambda: len(self._ready) >= count, wait)
+      self.readers.enter(lambda: len(self._ready) >= count, wait)
       drawn = [self._ready.popleft() for _ in range(count)]
       self._expected -= count
-      self._readers.wake()
+      self.readers.wake()
     return self._decode(drawn)
 
   def add(self, drawn: Sequence[items.DrawnItem]) -> None:
@@ -141,17 +134,17 @@ class Sampler(base.TrajectorySampler):
     self._on_arrival([item.info.item.key for item in drawn])
     with self.lock:
       self._ready.extend(drawn)
-      self._readers.wake()
+      self.readers.wake()
 
   def fail(self, error: BaseException) -> None:
     """Takes what ended a stream."""
     with self.lock:
-      self._readers.close(error)
+      self.readers.close(error)
 
   def interrupt(self) -> None:
     """Ends every wait; does not wait for the threads."""
     with self.lock:
-      self._readers.close()
+      self.readers.close()
     for stream in self._streams:
       stream.cancel()
 

@@ -49,7 +49,6 @@ class ReverbStore(base.TrajectoryStore):
     self._workers = futures.ThreadPoolExecutor(
       len(os.sched_getaffinity(0)), 'reverb-codec'
     )
-    pools = blocks.make_pools(self._layout, configs, block_width)
     self._tables: dict[str, tables.ReverbTable] = {}
     for config in configs:
       self._tables[config.name] = tables.ReverbTable(
@@ -57,7 +56,7 @@ class ReverbStore(base.TrajectoryStore):
         location.link,
         self._layout,
         self._workers.map,
-        pools[config.name],
+        block_width,
       )
 
   @property

@@ -33,13 +33,14 @@ class ReverbTable(base.Table):
     link: connection.Connection,
     layout: blocks.UnrollLayout,
     mapper: unroll_items.Mapper,
-    pool: blocks.BlockPool,
+    block_width: int,
   ):
+    """`block_width` is of tables without a width of their own."""
     self.config = config
-    self.block_width = pool.width
+    self.block_width = config.block_width or block_width
     self._link = link
     self._layout = layout
-    self._pool = pool
+    self._pool = blocks.BlockPool(layout, self.block_width)
     self._lock = threading.Lock()
     self._interrupted = False
     self._samplers: list[sampler_lib.Sampler] = []
@@ -51,9 +52,9 @@ class ReverbTable(base.Table):
     self._codec: unroll_items.BlockCodec | unroll_items.UnrollCodec
     if isinstance(config, table_configs.QueueConfig):
       self._codec = unroll_items.BlockCodec(layout, config.name, mapper)
-      self._unrolls_per_item = pool.width
+      self._unrolls_per_item = self.block_width
       self._has_priorities = False
-      _, in_flight = server_rules.queue_blocks(config, pool.width)
+      _, in_flight = server_rules.queue_blocks(config, self.block_width)
       self.inserts = insert_stream.InsertStream(link, config.name, in_flight)
       # Several streams would not keep the order. What arrives is acknowledged,
       # so that it is not sent again after a loss.
@@ -127,8 +128,8 @@ class ReverbTable(base.Table):
   def info(self, served: reverb_pb2.TableInfo) -> base.TableInfo:
     """Returns the state by the server's."""
     limiter = served.rate_limiter_info
-    writer_seconds, writers = self.inserts.waits()
-    reader_waits = [sampler.waits() for sampler in self._samplers]
+    writer_seconds, writers = self.inserts.writers.waits()
+    reader_waits = [sampler.readers.waits() for sampler in self._samplers]
     return base.TableInfo(
       config=self.config,
       size=served.current_size * self._unrolls_per_item,

@@ -117,7 +117,7 @@ def test_in_flight_is_bounded(server, open_stream, threads):
     _insert(stream, _item(_chunk(number)))
   stream.flush(0)
   threads.start(lambda: _insert(stream, _item(_chunk(2))))
-  wait_until(lambda: stream.waits()[1] == 1)
+  wait_until(lambda: stream.writers.waits()[1] == 1)
   assert len(stream._pending) == 2
   gate.release(3)
   assert threads.join() == []
@@ -140,7 +140,7 @@ def test_refusal_reaches_everyone(server, open_stream, threads, code):
   calls = [stream.flush, *2 * [lambda: _insert(stream, _item(_chunk()))]]
   for call in calls:
     threads.start(call)
-  wait_until(lambda: stream.waits()[1] == 2)
+  wait_until(lambda: stream.writers.waits()[1] == 2)
   gate.release()
   assert [type(e) for e in threads.join()] == [errors.RequestRefused] * 3
   for call in calls:
