@@ -57,24 +57,24 @@ class ArchiveWriter:
     self,
     name: str,
     count: int,
-    shape: tuple[int, ...],
-    dtype: np.dtype,
+    row: types.ArraySpec,
     pieces: Iterable[np.ndarray],
   ) -> None:
-    """Adds an array `[count, *shape]`, given as pieces `[n, *shape]`."""
+    """Adds `count` rows, given as pieces `[n, *row.shape]`."""
     header = {
-      'descr': np.lib.format.dtype_to_descr(dtype),
+      'descr': np.lib.format.dtype_to_descr(row.dtype),
       'fortran_order': False,
-      'shape': (count, *shape),
+      'shape': (count, *row.shape),
     }
     with self._file.open(f'{name}.npy', 'w', force_zip64=True) as member:
       np.lib.format.write_array_header_2_0(member, header)
       for piece in pieces:
-        contiguous = np.ascontiguousarray(piece, dtype)
+        contiguous = np.ascontiguousarray(piece, row.dtype)
         member.write(contiguous.reshape(-1).view(np.uint8).data)
 
   def add_array(self, name: str, array: np.ndarray) -> None:
-    self.add_rows(name, len(array), array.shape[1:], array.dtype, [array])
+    row = types.ArraySpec(array.shape[1:], array.dtype)
+    self.add_rows(name, len(array), row, [array])
 
 
 class ArchiveReader:
@@ -84,8 +84,10 @@ class ArchiveReader:
     self._file = file
     self.meta: dict[str, Any] = file_io.json_object(file.read(_META))
 
-  def rows(self, name: str, row: types.ArraySpec) -> Iterator[np.ndarray]:
-    """Yields the array in pieces `[n, *row.shape]`; none if it is empty."""
+  def rows(
+    self, name: str, row: types.ArraySpec, skip: int = 0
+  ) -> Iterator[np.ndarray]:
+    """Yields rows from `skip` on in pieces `[n, *row.shape]`; none if empty."""
     with self._file.open(f'{name}.npy') as member:
       np.lib.format.read_magic(member)
       shape, _, dtype = np.lib.format.read_array_header_2_0(member)
@@ -93,7 +95,8 @@ class ArchiveReader:
         raise ValueError(f'{name} has rows of {dtype}{list(shape[1:])}')
       row_bytes = dtype.itemsize * math.prod(row.shape)
       at_once = max(1, _PIECE // max(1, row_bytes))
-      for start in range(0, shape[0], at_once):
+      member.seek(skip * row_bytes, os.SEEK_CUR)
+      for start in range(skip, shape[0], at_once):
         n = min(at_once, shape[0] - start)
         data = member.read(n * row_bytes)
         yield np.frombuffer(data, dtype).reshape(n, *row.shape)

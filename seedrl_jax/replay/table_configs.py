@@ -146,16 +146,13 @@ class RateLimiter:
     """Allows for batches of `batch_size`."""
     self._batch_size = max(self._batch_size, batch_size)
 
-  @property
-  def buffer(self) -> float:
-    """The greatest distance of the debt from its centre."""
+  def bounds(self) -> tuple[float, float]:
+    """Returns the least and the greatest debt."""
     ratio = self._config.samples_per_insert
+    centre = self._config.min_size * ratio
     least = (self._block_width * ratio + self._batch_size) / 2
-    return max(self._config.tolerance * self._centre, least)
-
-  @property
-  def _centre(self) -> float:
-    return self._config.min_size * self._config.samples_per_insert
+    buffer = max(self._config.tolerance * centre, least)
+    return centre - buffer, centre + buffer
 
   @property
   def _debt(self) -> float:
@@ -173,7 +170,7 @@ class RateLimiter:
     # Only inserts help if no batch can be drawn, whatever the ratio.
     if size < self._config.min_size or drawable < self._batch_size:
       return True
-    return self._debt + n * ratio <= self._centre + self.buffer
+    return self._debt + n * ratio <= self.bounds()[1]
 
   def can_sample(self, n: int, size: int, drawable: float = math.inf) -> bool:
     """Returns whether n samples may be drawn now; see `can_insert`."""
@@ -181,7 +178,7 @@ class RateLimiter:
       return False
     if self._config.samples_per_insert == 0:
       return True
-    return self._debt - n >= self._centre - self.buffer
+    return self._debt - n >= self.bounds()[0]
 
 
 def table_config(

@@ -24,7 +24,7 @@ def _write(path, value=1):
     writer.meta['value'] = value
     writer.add_array('a/numbers', np.arange(5) * value)
     pieces = (np.full((2, 3), i, np.uint8) for i in range(4))
-    writer.add_rows('rows', 8, (3,), np.dtype(np.uint8), pieces)
+    writer.add_rows('rows', 8, _ROW, pieces)
     writer.add_array('empty', np.empty((0, 2), np.float32))
 
 
@@ -43,6 +43,8 @@ def test_what_was_written_is_read(tmp_path, monkeypatch):
     np.testing.assert_array_equal(rows[:, 0], [0, 0, 1, 1, 2, 2, 3, 3])
     assert reader.array('empty', _EMPTY).shape == (0, 2)
     assert list(reader.rows('empty', _EMPTY)) == []
+    (end,) = reader.rows('rows', _ROW, skip=6)
+    np.testing.assert_array_equal(end, rows[6:])
   with np.load(path) as loaded:
     np.testing.assert_array_equal(loaded['a/numbers'], np.arange(5))
   assert os.listdir(tmp_path) == ['x']

@@ -86,7 +86,7 @@ def _limiter(width=1, batch_size=1, **kwargs):
 def test_bounds_by_hand():
   # centre 2 * 10 = 20; buffer 0.25 * 20 = 5.
   limiter = _limiter(samples_per_insert=2.0, min_size=10, tolerance=0.25)
-  assert limiter.buffer == 5
+  assert limiter.bounds() == (15, 25)
   limiter.inserts = 11
   assert limiter.can_insert(1, 11)  # 24 <= 25
   assert not limiter.can_insert(2, 11)  # 26

@@ -139,8 +139,7 @@ class EmbeddedReplay(tables.EmbeddedTable):
         writer.add_array(self._member(name), array)
       for leaf, spec in enumerate(self._layout.specs):
         pieces = self._storage.leaf_pieces(leaf, live)
-        member = self._member(leaf)
-        writer.add_rows(member, len(live), spec.shape, spec.dtype, pieces)
+        writer.add_rows(self._member(leaf), len(live), spec, pieces)
 
     return save
 
@@ -159,8 +158,8 @@ class EmbeddedReplay(tables.EmbeddedTable):
       skip = max(0, len(keys) - self.config.max_size)
       places = self._index.restore(keys[skip:])
       for leaf, spec in enumerate(self._layout.specs):
-        pieces = reader.rows(self._member(leaf), spec)
-        self._storage.load_leaf(leaf, places, pieces, skip)
+        pieces = reader.rows(self._member(leaf), spec, skip)
+        self._storage.load_leaf(leaf, places, pieces)
       priorities = column('priorities', np.float64)[skip:]
       times_sampled = column('times_sampled', np.int64)[skip:]
       checked = base.check_priorities(priorities, len(places))

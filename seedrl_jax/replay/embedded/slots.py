@@ -48,21 +48,15 @@ class SlotStorage:
       yield self._leaves[leaf][slots[start : start + _SAVE_AT_ONCE]]
 
   def load_leaf(
-    self,
-    leaf: int,
-    slots: np.ndarray,
-    pieces: Iterable[np.ndarray],
-    skip: int,
+    self, leaf: int, slots: np.ndarray, pieces: Iterable[np.ndarray]
   ) -> None:
-    """Sets one leaf of slots `[n]` to rows without the first `skip`."""
-    row = -skip
+    """Sets one leaf of slots `[n]`, a few unrolls at a time."""
+    stop = 0
     for piece in pieces:
-      old = max(0, -row)
-      stop = row + len(piece)
-      self._leaves[leaf][slots[row + old : stop]] = piece[old:]
-      row = stop
-    if row != len(slots):
-      raise ValueError(f'it has {row + skip} unrolls instead of {len(slots)}')
+      start, stop = stop, stop + len(piece)
+      self._leaves[leaf][slots[start:stop]] = piece
+    if stop != len(slots):
+      raise ValueError(f'it has {stop} unrolls instead of {len(slots)}')
 
   def _rows(self, slots: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields each leaf as contiguous rows, and the rows of a block."""

@@ -41,21 +41,15 @@ class OwnServer:
     """
     self._lock = threading.Lock()
     self._closed = False
-    # The checkpoint from which a lost server is restarted.
-    self._newest: str | None = None
-    # The checkpoint that it started with, until `restore` asks for it.
-    self._loaded: str | None = None
     self._server = process
-    with contextlib.ExitStack() as undo:
-      undo.callback(process.close)
-      if begin_with is not None:
-        # `restore` raises it again.
-        with contextlib.suppress(base.CheckpointError):
-          process.start(begin_with)
-          self._loaded = self._newest = begin_with
-      if self._loaded is None:
-        process.start()
-      undo.pop_all()
+    with contextlib.ExitStack() as on_failure:
+      on_failure.callback(process.close)
+      # `restore` raises it again.
+      with contextlib.suppress(base.CheckpointError):
+        self._load(begin_with)
+      on_failure.pop_all()
+    # The checkpoint that it started with, until `restore` asks for it.
+    self._loaded = self._newest
     self.link = connection.Connection(
       lambda: process.address, patience, self._revive
     )
@@ -85,17 +79,21 @@ class OwnServer:
         check(_read_record(path))
       except BaseException:
         if is_loaded:
-          self._newest = None
-          self._server.start()
+          self._load(None)
         raise
-      if is_loaded:
-        return
-      try:
-        self._server.start(path)
-      except BaseException:
-        self._server.start()
-        raise
-      self._newest = path
+      if not is_loaded:
+        self._load(path)
+
+  def _load(self, path: str | None) -> None:
+    """Starts the server with a checkpoint, or empty if that is no good."""
+    # The checkpoint from which a lost server is restarted.
+    self._newest: str | None = None
+    try:
+      self._server.start(path)
+    except base.CheckpointError:
+      self._server.start()
+      raise
+    self._newest = path
 
   def close(self) -> None:
     """Ends the connection and the server."""

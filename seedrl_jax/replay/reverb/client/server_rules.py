@@ -73,11 +73,12 @@ def _replay_rules(
   # hand does not know the block width of a run.
   limiter = table_configs.RateLimiter(config, batch_size)
   limiter.widen(batch_size)
-  centre = config.min_size * config.samples_per_insert
+  low, high = limiter.bounds()
+  ratio = config.samples_per_insert
   return rules | {
-    'samples_per_insert': config.samples_per_insert,
-    'min_diff': centre - limiter.buffer,
-    'max_diff': centre + limiter.buffer,
+    'samples_per_insert': ratio,
+    'min_diff': low,
+    'max_diff': high,
   }
 
 

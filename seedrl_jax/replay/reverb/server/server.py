@@ -112,7 +112,7 @@ class ReverbServer(contextlib.AbstractContextManager):
     with self._lock:
       if self._closed:
         raise base.StoreClosed('The Reverb server was closed.')
-      self._end()
+      self.stop()
       self._prepare()
       try:
         self._process = self._launch(restore)
@@ -214,7 +214,7 @@ class ReverbServer(contextlib.AbstractContextManager):
     return str(self._failed('ended'))
 
   def stop(self) -> None:
-    """Ends the process; the tables' contents are lost."""
+    """Ends the process, if any; the tables' contents are lost."""
     with self._lock:
       process = self._process
       if process is None:
@@ -223,6 +223,11 @@ class ReverbServer(contextlib.AbstractContextManager):
       if not self.wait_end(_GRACE):
         process.kill()
         process.wait()
+      assert process.stdin and process.stdout
+      process.stdin.close()
+      # A thread in `_wait_ready` returns once the process has ended.
+      with self._reading:
+        process.stdout.close()
 
   def __exit__(self, *unused: object) -> None:
     self.close()
@@ -232,20 +237,10 @@ class ReverbServer(contextlib.AbstractContextManager):
     with self._lock:
       if not self._closed:
         self._closed = True
-        self._end()
+        self.stop()
         shutil.rmtree(self._rewritten, ignore_errors=True)
         if self._scratch is not None:
           self._scratch.cleanup()
-
-  def _end(self) -> None:
-    """Stops the process, if any, and closes its pipes."""
-    self.stop()
-    if self._process is not None:
-      assert self._process.stdin and self._process.stdout
-      self._process.stdin.close()
-      # A thread in `_wait_ready` returns once the process has ended.
-      with self._reading:
-        self._process.stdout.close()
 
   def _current(self) -> subprocess.Popen:
     process = self._process
