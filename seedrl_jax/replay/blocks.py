@@ -35,20 +35,11 @@ class UnrollLayout:
       raise ValueError(
         'Unrolls hold numbers only; an observation is of objects.'
       )
-
-  @property
-  def unroll_bytes(self) -> int:
-    return sum(map(_num_bytes, self.specs))
-
-  @property
-  def num_steps(self) -> int:
-    """Steps in an unroll, T + 1."""
-    return self.specs[self.time_major.index(True)].shape[0]
-
-  @property
-  def stride(self) -> int:
-    """Steps between the starts of an environment's consecutive unrolls."""
-    return self.num_steps - self.overlap
+    self.unroll_bytes = sum(map(_num_bytes, self.specs))
+    # Steps in an unroll, T + 1.
+    self.num_steps = self.specs[self.time_major.index(True)].shape[0]
+    # Steps between the starts of an environment's consecutive unrolls.
+    self.stride = self.num_steps - overlap
 
   def signature(self) -> dict[str, Any]:
     """Returns `stride` and each leaf's name, shape and type, as JSON values."""

@@ -16,7 +16,11 @@ class QueueConfig:
 
   name: str
   max_size: int
+  sampler: ClassVar[str] = 'fifo'
   min_size: ClassVar[int] = 1
+  max_times_sampled: ClassVar[int] = 1
+  samples_per_insert: ClassVar[float] = 1.0
+  priority_exponent: ClassVar[float] = 0.0
   block_width: ClassVar[None] = None
 
   def writer_width(

@@ -27,7 +27,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 # Seconds that an attempt may take, and after which a server that was found
 # counts as stable: more than a stream takes to fail.
 _ATTEMPT, _STABLE = 5.0, 20.0
-# Seconds in which a healthy server answers `peek`, and any other call.
+# Seconds in which a healthy server answers `info`, and any other call.
 _GLANCE, _ANSWER = 2.0, 60.0
 _CHANNEL_OPTIONS = (
   ('grpc.max_receive_message_length', -1),
@@ -153,18 +153,21 @@ class Connection:
           'the run.'
         )
 
-  def server_info(self) -> Mapping[str, reverb_pb2.TableInfo]:
-    """Returns the state of the server's tables by name."""
-    request = reverb_pb2.Empty()
-    return _by_name(self._unary('ServerInfo', request, 'read the state'))
+  def server_info(
+    self, recovers: bool = True
+  ) -> Mapping[str, reverb_pb2.TableInfo]:
+    """Returns the state of the server's tables by name.
 
-  def peek(self) -> Mapping[str, reverb_pb2.TableInfo]:
-    """Returns `server_info`, or raises ReverbError without any recovery."""
-    try:
-      return _by_name(self._call('ServerInfo', reverb_pb2.Empty(), _GLANCE))
-    except grpc.RpcError as e:
-      self.check()
-      raise errors.translate(e, self.address, 'read the state') from e
+    Raises ReverbError at once if the server is lost, unless it `recovers`.
+    """
+    response = self._unary(
+      'ServerInfo',
+      reverb_pb2.Empty(),
+      'read the state',
+      recovers=recovers,
+      timeout=_ANSWER if recovers else _GLANCE,
+    )
+    return {info.name: info for info in response.table_info}
 
   def mutate(self, table: str, priorities: Mapping[int, float]) -> None:
     """Sets priorities by item key; the server ignores unknown keys."""
@@ -193,6 +196,7 @@ class Connection:
     request: Any,
     doing: str,
     table: str | None = None,
+    recovers: bool = True,
     **options: Any,
   ) -> Any:
     """Calls until it works or fails for another reason than a lost server."""
@@ -202,7 +206,7 @@ class Connection:
         return self._call(method, request, **options)
       except grpc.RpcError as e:
         self.check()
-        if not errors.is_lost(e):
+        if not (recovers and errors.is_lost(e)):
           raise errors.translate(e, self.address, doing, table) from e
       self.recover(generation)
 
@@ -330,7 +334,3 @@ class TableStream(abc.ABC):
         with self._lock:
           ended.set()
           self._work.notify_all()
-
-
-def _by_name(response: Any) -> Mapping[str, reverb_pb2.TableInfo]:
-  return {info.name: info for info in response.table_info}

@@ -26,19 +26,28 @@ def server_rules(
   They apply to all processes together, item by item. `batch_size` is of the
   largest batch.
   """
-  if isinstance(config, table_configs.ReplayConfig):
-    return _replay_rules(config, batch_size)
-  blocks, _ = queue_blocks(config, block_width)
+  max_size, ratio = config.max_size, config.samples_per_insert
+  # With a ratio of 0, Reverb would accept nothing.
+  low, high = -_UNBOUNDED, _UNBOUNDED
+  if isinstance(config, table_configs.QueueConfig):
+    max_size, _ = queue_blocks(config, block_width)
+    low, high = 0.0, float(max_size)
+  elif ratio:
+    # As if blocks were whole batches, the widest there are: a server started by
+    # hand does not know the block width of a run.
+    limiter = table_configs.RateLimiter(config, batch_size)
+    limiter.widen(batch_size)
+    low, high = limiter.bounds()
   return {
     'name': config.name,
-    'sampler': 'fifo',
-    'priority_exponent': 0.0,
-    'max_times_sampled': 1,
-    'samples_per_insert': 1.0,
-    'max_size': blocks,
-    'min_size_to_sample': 1,
-    'min_diff': 0.0,
-    'max_diff': float(blocks),
+    'sampler': config.sampler,
+    'priority_exponent': config.priority_exponent,
+    'max_times_sampled': config.max_times_sampled,
+    'max_size': max_size,
+    'min_size_to_sample': config.min_size,
+    'samples_per_insert': ratio or 1.0,
+    'min_diff': low,
+    'max_diff': high,
   }
 
 
@@ -52,34 +61,6 @@ def queue_blocks(
   blocks = config.max_size // block_width
   on_the_way = max(1, min(blocks // 2, _MOST_ON_THE_WAY))
   return max(1, blocks - on_the_way), on_the_way
-
-
-def _replay_rules(
-  config: table_configs.ReplayConfig, batch_size: int
-) -> dict[str, Any]:
-  rules: dict[str, Any] = {
-    'name': config.name,
-    'sampler': config.sampler,
-    'priority_exponent': config.priority_exponent,
-    'max_times_sampled': config.max_times_sampled,
-    'max_size': config.max_size,
-    'min_size_to_sample': config.min_size,
-  }
-  if not config.samples_per_insert:
-    # With a ratio of 0, Reverb would accept nothing.
-    free = {'min_diff': -_UNBOUNDED, 'max_diff': _UNBOUNDED}
-    return rules | {'samples_per_insert': 1.0} | free
-  # As if blocks were whole batches, the widest there are: a server started by
-  # hand does not know the block width of a run.
-  limiter = table_configs.RateLimiter(config, batch_size)
-  limiter.widen(batch_size)
-  low, high = limiter.bounds()
-  ratio = config.samples_per_insert
-  return rules | {
-    'samples_per_insert': ratio,
-    'min_diff': low,
-    'max_diff': high,
-  }
 
 
 def check_fits(
@@ -99,10 +80,11 @@ def check_fits(
         f'only {sorted(served)}; start it with this configuration '
         '(seedrl reverb_server --config=…).'
       )
+    here = {**rules, 'remover': 'fifo'}
     differences = [
-      f'{key} is {there} there and {here} here'
-      for key, there, here in _compare(served[name], rules)
-      if there != here
+      f'{key} is {there} there and {here[key]} here'
+      for key, there in _served_rules(served[name], rules['sampler']).items()
+      if there != here[key]
     ]
     if differences:
       raise errors.RequestRefused(
@@ -112,21 +94,18 @@ def check_fits(
       )
 
 
-def _compare(
-  info: reverb_pb2.TableInfo, rules: Mapping[str, Any]
-) -> list[tuple[str, Any, Any]]:
-  """Returns (rule, the server's, ours) for every rule that must be equal."""
-  options, limiter = info.sampler_options, info.rate_limiter_info
-  served = {
+def _served_rules(info: reverb_pb2.TableInfo, sampler: str) -> dict[str, Any]:
+  """Returns a server's rules that must be those of a table of this sampler."""
+  options = info.sampler_options
+  rules: dict[str, Any] = {
     'sampler': options.WhichOneof('distribution') or 'unknown',
     'remover': info.remover_options.WhichOneof('distribution') or 'unknown',
     'max_times_sampled': info.max_times_sampled,
   }
-  if served['sampler'] == rules['sampler'] == 'prioritized':
-    served['priority_exponent'] = options.prioritized.priority_exponent
-  if rules['sampler'] != 'fifo':
-    served['max_size'] = info.max_size
+  if rules['sampler'] == sampler == 'prioritized':
+    rules['priority_exponent'] = options.prioritized.priority_exponent
+  if sampler != 'fifo':
+    rules['max_size'] = info.max_size
     for key in _LIMITS:
-      served[key] = getattr(limiter, key)
-  rules = {'remover': 'fifo', **rules}
-  return [(key, value, rules[key]) for key, value in served.items()]
+      rules[key] = getattr(info.rate_limiter_info, key)
+  return rules

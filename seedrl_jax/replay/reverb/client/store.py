@@ -76,7 +76,7 @@ class ReverbStore(base.TrajectoryStore):
   def info(self) -> Mapping[str, base.TableInfo]:
     """See `TrajectoryStore`; a lost server's are the last known."""
     try:
-      self._infos = self.location.link.peek()
+      self._infos = self.location.link.server_info(recovers=False)
     except errors.ReverbError as e:
       # A stopped server keeps its connections: nothing else would report it.
       logging.log_every_n_seconds(logging.WARNING, '%s', _SILENCE, e)
