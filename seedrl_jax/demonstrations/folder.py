@@ -55,7 +55,7 @@ class FolderWriter:
   ):
     self.layout = layout
     self._file = file
-    self._pieces = 0
+    file.meta['pieces'] = 0
     self.sequences = 0
     self.manifest: Manifest | None = None
 
@@ -67,13 +67,13 @@ class FolderWriter:
     self, block: base.Block, priorities: np.ndarray | None = None
   ) -> None:
     """Adds a block's sequences."""
+    piece = self._file.meta['pieces']
     for i, rows in enumerate(self.layout.rows(block)):
-      self._file.add_array(f'{self._pieces}/{i}', rows)
+      self._file.add_array(f'{piece}/{i}', rows)
     checked = base.check_priorities(priorities, block.width)
-    self._file.add_array(f'{self._pieces}/priorities', checked)
-    self._pieces += 1
+    self._file.add_array(f'{piece}/priorities', checked)
+    self._file.meta['pieces'] += 1
     self.sequences += block.width
-    self._file.meta['pieces'] = self._pieces
 
 
 def check_new(path: str) -> None:

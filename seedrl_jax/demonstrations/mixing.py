@@ -12,11 +12,6 @@ from seedrl_jax.replay import base, blocks, table_configs
 _ROUNDING = 1e-3
 
 
-def is_configured(config: types.Config) -> bool:
-  """Returns whether a run mixes in demonstrations."""
-  return bool(config.demonstrations.fraction or config.demonstrations.path)
-
-
 def run_tables(
   config: types.Config, lock_step: bool = False
 ) -> list[table_configs.TableConfig]:
@@ -25,25 +20,27 @@ def run_tables(
   Raises ValueError if the configuration of demonstrations is invalid.
   """
   unrolls = table_configs.table_config(config, lock_step)
-  if not is_configured(config):
-    return [unrolls]
-  if not 0 < config.demonstrations.fraction < 1:
-    raise _bad_fraction(
-      config,
-      'give a number above 0 and below 1, as 0.25, if there are demonstrations',
-    )
-  if not isinstance(unrolls, table_configs.ReplayConfig):
-    raise _bad_fraction(
-      config,
-      'a fifo queue cannot be mixed with demonstrations; take '
-      '--config.replay.sampler=prioritized or uniform',
-    )
   section = config.demonstrations
-  if not section.path and not config.replay.address:
-    raise _bad_fraction(
-      config,
+  if not (section.fraction or section.path):
+    return [unrolls]
+  advice = ''
+  if not 0 < section.fraction < 1:
+    advice = (
+      'give a number above 0 and below 1, as 0.25, if there are demonstrations'
+    )
+  elif unrolls.sampler == 'fifo':
+    advice = (
+      'a fifo queue cannot be mixed with demonstrations; take '
+      '--config.replay.sampler=prioritized or uniform'
+    )
+  elif not section.path and not config.replay.address:
+    advice = (
       'there are none; give --config.demonstrations.path, a folder of '
-      'seedrl record',
+      'seedrl record'
+    )
+  if advice:
+    raise ValueError(
+      f'--config.demonstrations.fraction={section.fraction}: {advice}.'
     )
   max_size = section.max_size
   if max_size is None:
@@ -63,11 +60,6 @@ def run_tables(
     block_width=1,
   )
   return [unrolls, demonstrations]
-
-
-def _bad_fraction(config: types.Config, fix: str) -> ValueError:
-  fraction = config.demonstrations.fraction
-  return ValueError(f'--config.demonstrations.fraction={fraction}: {fix}.')
 
 
 def make_sampler(

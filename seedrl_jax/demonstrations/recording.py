@@ -15,7 +15,6 @@ from seedrl_jax.demonstrations import teacher as teacher_lib
 from seedrl_jax.envs import factory as env_factory
 from seedrl_jax.evaluation import playing
 from seedrl_jax.inference import assembler, specs
-from seedrl_jax.replay import base as replay
 from seedrl_jax.replay import blocks
 from seedrl_jax.replay import factory as replay_factory
 from seedrl_jax.replay.reverb import errors
@@ -110,7 +109,15 @@ def record(
     store = None
     if address := config.replay.address:
       # Before playing, as the server may not answer.
-      store = _open_server(config, layout)
+      store = replay_factory.make_store(
+        config.replay,
+        mixing.run_tables(config),
+        layout.unroll_spec,
+        config.batch_size,
+        config.batch_size,
+        config.seed,
+        layout.overlap,
+      )
       cleanup.callback(store.close)
       places.append(f'the server at {address}')
     with folder_lib.create(options.out, layout) as writer:
@@ -131,21 +138,6 @@ def record(
           f'The server may have only a part of the demonstrations: {e}'
         ) from e
   return Recording(writer.manifest, returns, options.episodes, places)
-
-
-def _open_server(
-  config: types.Config, layout: blocks.UnrollLayout
-) -> replay.TrajectoryStore:
-  """Connects to the server at `replay.address`."""
-  return replay_factory.make_store(
-    config.replay,
-    mixing.run_tables(config),
-    layout.unroll_spec,
-    block_width=config.batch_size,
-    batch_size=config.batch_size,
-    seed=config.seed,
-    overlap=layout.overlap,
-  )
 
 
 def unroll_spec(

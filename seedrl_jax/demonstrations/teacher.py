@@ -104,18 +104,7 @@ def from_checkpoint(
   description = f'checkpoint {number} of {directory.path} ({config.agent})'
   if _network(config) == _network(student.config):
     return Teacher(student.agent, params, description, is_student=True)
-
-  def choose(
-    params: Any, key: Any, step: types.AgentInput, core: Any, env_id: Any
-  ) -> tuple[Any, Any, types.AgentInput]:
-    output, core = agent.act(params, key, step, core, env_id)
-    return output.action, core, step
-
-  return Teacher(
-    _pair_agent(student.agent, choose, agent.initial_core),
-    Pair(params, _zero_params(student.agent)),
-    description,
-  )
+  return _beside(student.agent, Teacher(agent, params, description))
 
 
 def from_policy(student: Student, reference: str, seed: int) -> Teacher:
@@ -129,19 +118,19 @@ def from_policy(student: Student, reference: str, seed: int) -> Teacher:
   flag = f'--policy={reference}'
   policy = settings.load_function(flag, reference)(student.env_spec, seed)
 
-  def choose(
+  def act(
     params: Any, key: Any, step: types.AgentInput, core: Any, env_id: Any
-  ) -> tuple[Any, Any, types.AgentInput]:
+  ) -> tuple[_Choice, Any]:
     del params, key, env_id
-    pair = step.observation
-    return pair.teacher, core, step._replace(observation=pair.student)
+    return _Choice(step.observation.teacher), core
 
-  return Teacher(
-    _pair_agent(student.agent, choose, lambda batch: ()),
-    Pair((), _zero_params(student.agent)),
+  teacher = Teacher(
+    dataclasses.replace(student.agent, act=act, initial_core=lambda batch: ()),
+    (),
     f'policy {reference}',
     wrap=lambda stream: ScriptedStream(stream, policy, flag),
   )
+  return _beside(student.agent, teacher)
 
 
 class ScriptedStream(playing.WrappedStream):
@@ -189,45 +178,40 @@ class ScriptedStream(playing.WrappedStream):
     return output._replace(observation=pair)
 
 
-def _pair_agent(
-  student: agents.Agent,
-  choose: Callable[..., tuple[Any, Any, types.AgentInput]],
-  initial_core: Callable[[int], agents.Core],
-) -> agents.Agent:
-  """Returns the student with `choose`'s actions; its other outputs are zero.
+class _Choice(NamedTuple):
+  """What a scripted policy puts out."""
 
-  `choose` has the arguments of `ActFn`; it returns actions, the teacher's next
-  core state, and the step as the student sees it.
-  """
+  action: jax.Array
+
+
+def _beside(student: agents.Agent, teacher: Teacher) -> Teacher:
+  """Returns the student with the teacher's actions; other outputs are zero."""
 
   def act(
-    params: Any,
-    key: jax.Array,
-    step: types.AgentInput,
-    core: Any,
-    env_id: jax.Array,
+    params: Any, key: Any, step: types.AgentInput, core: Any, env_id: Any
   ) -> tuple[Any, Any]:
-    action, teacher_core, step = choose(
+    choice, teacher_core = teacher.agent.act(
       params.teacher, key, step, core.teacher, env_id
     )
+    step = step._replace(observation=student_part(step.observation))
     output, student_core = student.act(
       params.student, key, step, core.student, env_id
     )
     output = jax.tree.map(jnp.zeros_like, output)
-    return output._replace(action=action), Pair(teacher_core, student_core)
+    core = Pair(teacher_core, student_core)
+    return output._replace(action=choice.action), core
 
-  return dataclasses.replace(
-    student,
-    act=act,
-    initial_core=lambda batch: Pair(
-      initial_core(batch), student.initial_core(batch)
-    ),
+  def initial_core(batch: int) -> agents.Core:
+    return Pair(teacher.agent.initial_core(batch), student.initial_core(batch))
+
+  zero_params = jax.tree.map(
+    lambda x: np.zeros(x.shape, x.dtype), student.params_shapes()
   )
-
-
-def _zero_params(agent: agents.Agent) -> agents.Params:
-  shapes = agent.params_shapes()
-  return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+  return dataclasses.replace(
+    teacher,
+    agent=dataclasses.replace(student, act=act, initial_core=initial_core),
+    params=Pair(teacher.params, zero_params),
+  )
 
 
 def _network(config: types.Config) -> str:
