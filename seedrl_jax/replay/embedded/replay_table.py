@@ -58,21 +58,17 @@ class EmbeddedReplay(tables.EmbeddedTable):
     checked = base.check_priorities(priorities, block.width)
     with self._lock:
       self._writers.enter(lambda: self._can_insert(block.width))
-      keys = self._index.reserve(block.width)
-      taken = self._index.slots(keys)
-      # With a sample limit, old items may be left though it is not full.
-      self._remove(taken[self._index.keys(taken) > 0])
+      keys = self._slots.reserve(block.width)
       self._limiter.inserts += block.width
       self._pending += block.width
       self._wake()
-    self._storage.put(taken, block)
+    self._storage.put(self._slots.slots(keys), block)
     with self._lock:
       self._pending -= block.width
-      self._index.publish(keys)
-      self._selector.add(taken, checked)
-      excess = self._index.size - self.config.max_size
+      self._slots.publish(keys, checked)
+      excess = self._slots.size - self.config.max_size
       if excess > 0:
-        self._remove(self._index.oldest(excess))
+        self._slots.remove(self._slots.oldest(excess))
       self._wake()
     self._pool.give_back([block])
 
@@ -80,16 +76,16 @@ class EmbeddedReplay(tables.EmbeddedTable):
     with self._lock:
       self._samplers.enter(
         lambda: self._limiter.can_sample(
-          batch_size, self._index.size, self._selector.drawable
+          batch_size, self._slots.size, self._slots.drawable
         ),
         wait,
       )
-      size = self._index.size
-      chosen, probabilities = self._selector.draw(batch_size)
-      keys = self._index.keys(chosen)
-      priorities = self._selector.priorities[chosen]
-      self._index.pin(chosen)
-      self._remove(self._selector.exhausted(chosen))
+      size = self._slots.size
+      chosen, probabilities = self._slots.draw(batch_size)
+      keys = self._slots.keys(chosen)
+      priorities = self._slots.priorities[chosen]
+      self._slots.pin(chosen)
+      self._slots.remove(self._slots.exhausted(chosen))
       self._limiter.samples += batch_size
       pool = self._pools[batch_size // num_blocks]
       self._wake()
@@ -113,14 +109,14 @@ class EmbeddedReplay(tables.EmbeddedTable):
     """See `Table`; takes effect at once."""
     checked = base.check_priorities(priorities, len(keys))
     with self._lock:
-      live, places = self._index.find(np.asarray(keys, np.uint64))
-      self._selector.set_priorities(places, checked[live])
+      live, places = self._slots.find(np.asarray(keys, np.uint64))
+      self._slots.set_priorities(places, checked[live])
 
   def snapshot(self, held: contextlib.ExitStack) -> tables.Save:
     """See `EmbeddedTable`; writers go on until the table is full."""
     with self._lock:
-      live = self._index.live()
-      self._index.pin(live)
+      live = self._slots.live()
+      self._slots.pin(live)
       held.callback(self._unpin, live)
       meta = {
         'inserts': self._limiter.inserts,
@@ -128,9 +124,9 @@ class EmbeddedReplay(tables.EmbeddedTable):
         'rng': self._rng.bit_generator.state,
       }
       arrays = {
-        'keys': self._index.keys(live),
-        'priorities': self._selector.priorities[live],
-        'times_sampled': self._selector.times_sampled[live],
+        'keys': self._slots.keys(live),
+        'priorities': self._slots.priorities[live],
+        'times_sampled': self._slots.times_sampled[live],
       }
 
     def save(writer: checkpoints.ArchiveWriter) -> None:
@@ -156,15 +152,16 @@ class EmbeddedReplay(tables.EmbeddedTable):
       meta = reader.meta[self.config.name]
       keys = column('keys', np.uint64)
       skip = max(0, len(keys) - self.config.max_size)
-      places = self._index.restore(keys[skip:])
+      priorities = column('priorities', np.float64)[skip:]
+      places = self._slots.restore(
+        keys[skip:],
+        base.check_priorities(priorities, len(keys) - skip),
+        column('times_sampled', np.int64)[skip:],
+      )
       for leaf, spec in enumerate(self._layout.specs):
         pieces = reader.rows(self._member(leaf), spec, skip)
         self._storage.load_leaf(leaf, places, pieces)
-      priorities = column('priorities', np.float64)[skip:]
-      times_sampled = column('times_sampled', np.int64)[skip:]
-      checked = base.check_priorities(priorities, len(places))
-      self._selector.add(places, checked, times_sampled)
-      self._remove(self._selector.exhausted(places))
+      self._slots.remove(self._slots.exhausted(places))
       self._limiter.inserts = meta['inserts']
       self._limiter.samples = meta['samples']
       self._rng.bit_generator.state = meta['rng']
@@ -174,8 +171,7 @@ class EmbeddedReplay(tables.EmbeddedTable):
   def _clear(self) -> None:
     rules = self.config
     self._pending = 0
-    self._index = slots.SlotIndex(self._num_slots)
-    self._selector = slots.Selector(
+    self._slots = slots.Slots(
       self._num_slots,
       rules.priority_exponent if rules.sampler == 'prioritized' else 0.0,
       rules.max_times_sampled,
@@ -184,20 +180,16 @@ class EmbeddedReplay(tables.EmbeddedTable):
     self._limiter.inserts = self._limiter.samples = 0
 
   def _can_insert(self, n: int) -> bool:
-    if not self._index.has_room(n):
+    if not self._slots.has_room(n):
       return False
-    size = self._index.size + self._pending
+    size = self._slots.size + self._pending
     arriving = self._pending * self.config.max_times_sampled
-    return self._limiter.can_insert(n, size, self._selector.drawable + arriving)
-
-  def _remove(self, items: np.ndarray) -> None:
-    self._selector.remove(items)
-    self._index.remove(items)
+    return self._limiter.can_insert(n, size, self._slots.drawable + arriving)
 
   def _unpin(self, items: np.ndarray) -> None:
     with self._lock:
-      self._index.unpin(items)
+      self._slots.unpin(items)
       self._wake()
 
   def _counts(self) -> tuple[int, int, int]:
-    return self._index.size, self._limiter.inserts, self._limiter.samples
+    return self._slots.size, self._limiter.inserts, self._limiter.samples

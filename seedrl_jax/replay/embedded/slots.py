@@ -71,101 +71,6 @@ class SlotStorage:
         yield leaf, slots
 
 
-class SlotIndex:
-  """Which slots hold an item, and the order of the items.
-
-  Keys count all items ever inserted, from 1 on. An item's slot is its key
-  modulo the number of slots, so that the oldest gives way. A *pinned* slot is
-  being filled or copied and not used again before that ends.
-  """
-
-  def __init__(self, num_slots: int):
-    self.size = 0
-    self._num_slots = num_slots
-    self._key = np.zeros(num_slots, np.uint64)  # 0: no item
-    self._pins = np.zeros(num_slots, np.int32)
-    # The next key, and one that is at most the oldest item's.
-    self._next = self._oldest = 1
-
-  def slots(self, keys: np.ndarray) -> np.ndarray:
-    """Returns the slots, int64 `[n]`, of keys, uint64 `[n]`."""
-    return (keys % np.uint64(self._num_slots)).astype(np.int64)
-
-  def keys(self, slots: np.ndarray) -> np.ndarray:
-    """Returns the keys, uint64 `[n]`, of slots `[n]`; 0: no item."""
-    return self._key[slots]
-
-  def find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which of keys `[n]` are items, bool `[n]`, and their slots."""
-    slots = self.slots(keys)
-    live = (keys != 0) & (self._key[slots] == keys)
-    return live, slots[live]
-
-  def has_room(self, n: int) -> bool:
-    """Returns whether n slots can be reserved."""
-    return not self._pins[self.slots(self._keys(self._next, n))].any()
-
-  def reserve(self, n: int) -> np.ndarray:
-    """Returns the keys of n new items, whose slots must be emptied."""
-    keys = self._keys(self._next, n)
-    self._next += n
-    self.pin(self.slots(keys))
-    return keys
-
-  def publish(self, keys: np.ndarray) -> None:
-    """Makes items of reserved keys `[n]`."""
-    slots = self.slots(keys)
-    self._key[slots] = keys
-    self.unpin(slots)
-    self.size += len(keys)
-    # Those of later keys may have been published before.
-    self._oldest = min(self._oldest, int(keys[0]))
-
-  def restore(self, keys: np.ndarray) -> np.ndarray:
-    """Puts items of another index, oldest first, in this empty one.
-
-    Returns their slots `[n]`. Keys are kept if they have a slot each.
-    """
-    slots = self.slots(keys)
-    if len(np.unique(slots)) < len(slots):
-      keys = self._keys(1, len(keys))
-      slots = self.slots(keys)
-    self._key[slots] = keys
-    self.size = len(keys)
-    if self.size:
-      self._oldest, self._next = int(keys[0]), int(keys[-1]) + 1
-    return slots
-
-  def remove(self, slots: np.ndarray) -> None:
-    """Removes the items of distinct slots."""
-    self._key[slots] = 0
-    self.size -= len(slots)
-
-  def pin(self, slots: np.ndarray) -> None:
-    """Protects slots, which may repeat, from reuse."""
-    np.add.at(self._pins, slots, 1)
-
-  def unpin(self, slots: np.ndarray) -> None:
-    """Undoes one `pin`."""
-    np.subtract.at(self._pins, slots, 1)
-
-  def live(self) -> np.ndarray:
-    """Returns the slots of all items, oldest first."""
-    return self.slots(np.sort(self._key[self._key > 0]))
-
-  def oldest(self, n: int) -> np.ndarray:
-    """Returns the slots of the n oldest items, which must then be removed."""
-    slots = np.empty(0, np.int64)
-    while (missing := n - len(slots)) > 0:
-      _, more = self.find(self._keys(self._oldest, missing))
-      slots = np.concatenate([slots, more])
-      self._oldest += missing
-    return slots
-
-  def _keys(self, first: int, n: int) -> np.ndarray:
-    return np.arange(first, first + n, dtype=np.uint64)
-
-
 class SumTree:
   """Draws slots in proportion to their weights.
 
@@ -211,8 +116,13 @@ class SumTree:
     return node - self._leaves
 
 
-class Selector:
-  """Priorities and sample counts of slots, and random draws from them."""
+class Slots:
+  """Which slots hold an item, their order, their priorities, and draws.
+
+  Keys count all items ever inserted, from 1 on. An item's slot is its key
+  modulo the number of slots, so that the oldest gives way. A *pinned* slot is
+  being filled or copied and not used again before that ends.
+  """
 
   def __init__(
     self,
@@ -222,41 +132,124 @@ class Selector:
     rng: np.random.Generator,
   ):
     """Starts empty; exponent 0 is uniform, `max_times_sampled` 0 unlimited."""
-    # `[slots]`, valid for present slots.
+    self.size = 0
+    # `[slots]`, valid for items.
     self.priorities = np.zeros(num_slots)
     self.times_sampled = np.zeros(num_slots, np.int64)
     self.rng = rng
+    self._num_slots = num_slots
     self._exponent = exponent
     self._limit = max_times_sampled
     self._tree = SumTree(num_slots)
-    self._present = np.zeros(num_slots, bool)
     self._draws_left = 0
+    self._key = np.zeros(num_slots, np.uint64)  # 0: no item
+    self._pins = np.zeros(num_slots, np.int32)
+    # The next key, and one that is at most the oldest item's.
+    self._next = self._oldest = 1
 
   @property
   def drawable(self) -> float:
-    """Draws that the present slots still allow."""
+    """Draws that the items still allow."""
     return self._draws_left if self._limit else math.inf
 
-  def add(
+  def slots(self, keys: np.ndarray) -> np.ndarray:
+    """Returns the slots, int64 `[n]`, of keys, uint64 `[n]`."""
+    return (keys % np.uint64(self._num_slots)).astype(np.int64)
+
+  def keys(self, slots: np.ndarray) -> np.ndarray:
+    """Returns the keys, uint64 `[n]`, of slots `[n]`; 0: no item."""
+    return self._key[slots]
+
+  def find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which of keys `[n]` are items, bool `[n]`, and their slots."""
+    slots = self.slots(keys)
+    live = (keys != 0) & (self._key[slots] == keys)
+    return live, slots[live]
+
+  def has_room(self, n: int) -> bool:
+    """Returns whether n slots can be reserved."""
+    return not self._pins[self.slots(self._keys(self._next, n))].any()
+
+  def reserve(self, n: int) -> np.ndarray:
+    """Returns the keys of n new items; empties and pins their slots."""
+    keys = self._keys(self._next, n)
+    self._next += n
+    slots = self.slots(keys)
+    # With a sample limit, old items may be left though it is not full.
+    self.remove(slots[self._key[slots] > 0])
+    self.pin(slots)
+    return keys
+
+  def publish(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+    """Makes items of reserved keys `[n]`, with priorities `[n]`."""
+    slots = self.slots(keys)
+    self.unpin(slots)
+    self._add(keys, slots, priorities, 0)
+    # Those of later keys may have been published before.
+    self._oldest = min(self._oldest, int(keys[0]))
+
+  def restore(
+    self, keys: np.ndarray, priorities: np.ndarray, times_sampled: np.ndarray
+  ) -> np.ndarray:
+    """Puts items `[n]` of other slots, oldest first, in these empty ones.
+
+    Returns their slots `[n]`. Keys are kept if they have a slot each.
+    """
+    slots = self.slots(keys)
+    if len(np.unique(slots)) < len(slots):
+      keys = self._keys(1, len(keys))
+      slots = self.slots(keys)
+    self._add(keys, slots, priorities, times_sampled)
+    if self.size:
+      self._oldest, self._next = int(keys[0]), int(keys[-1]) + 1
+    return slots
+
+  def _add(
     self,
+    keys: np.ndarray,
     slots: np.ndarray,
     priorities: np.ndarray,
-    times_sampled: np.ndarray | int = 0,
+    times_sampled: np.ndarray | int,
   ) -> None:
-    """Makes slots `[n]` present, with priorities `[n]`."""
-    self._present[slots] = True
+    self._key[slots] = keys
+    self.size += len(keys)
     self.times_sampled[slots] = times_sampled
     self._draws_left += self._left(slots)
     self.set_priorities(slots, priorities)
 
   def remove(self, slots: np.ndarray) -> None:
-    """Makes distinct present slots `[n]` absent."""
+    """Removes the items of distinct slots."""
     self._draws_left -= self._left(slots)
-    self._present[slots] = False
+    self._key[slots] = 0
+    self.size -= len(slots)
     self._tree.update(slots, 0.0)
 
+  def pin(self, slots: np.ndarray) -> None:
+    """Protects slots, which may repeat, from reuse."""
+    np.add.at(self._pins, slots, 1)
+
+  def unpin(self, slots: np.ndarray) -> None:
+    """Undoes one `pin`."""
+    np.subtract.at(self._pins, slots, 1)
+
+  def live(self) -> np.ndarray:
+    """Returns the slots of all items, oldest first."""
+    return self.slots(np.sort(self._key[self._key > 0]))
+
+  def oldest(self, n: int) -> np.ndarray:
+    """Returns the slots of the n oldest items, which must then be removed."""
+    slots = np.empty(0, np.int64)
+    while (missing := n - len(slots)) > 0:
+      _, more = self.find(self._keys(self._oldest, missing))
+      slots = np.concatenate([slots, more])
+      self._oldest += missing
+    return slots
+
+  def _keys(self, first: int, n: int) -> np.ndarray:
+    return np.arange(first, first + n, dtype=np.uint64)
+
   def set_priorities(self, slots: np.ndarray, priorities: np.ndarray) -> None:
-    """Sets priorities `[n]` of present slots `[n]`; the last one counts."""
+    """Sets priorities `[n]` of items' slots `[n]`; the last one counts."""
     self.priorities[slots] = priorities
     self._tree.update(slots, priorities**self._exponent)
 
@@ -275,7 +268,7 @@ class Selector:
       draws.append(self._select(1))
       chosen, _ = draws[-1]
       self.times_sampled[chosen] += 1
-      # It stays present but cannot be drawn again.
+      # It stays an item but cannot be drawn again.
       self._tree.update(self.exhausted(chosen), 0.0)
     self._draws_left -= n
     slots, probabilities = zip(*draws, strict=True)
@@ -297,6 +290,6 @@ class Selector:
       return chosen, self._tree[chosen] / total
     # All priorities are zero: draw uniformly, as Reverb does.
     limit = self._limit or math.inf
-    candidates = np.flatnonzero(self._present & (self.times_sampled < limit))
+    candidates = np.flatnonzero((self._key > 0) & (self.times_sampled < limit))
     chosen = self.rng.choice(candidates, n)
     return chosen, np.full(n, 1 / len(candidates))

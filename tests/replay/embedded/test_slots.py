@@ -15,14 +15,14 @@ def test_too_much_memory_is_one_sentence(toy):
 
 def test_oldest_skips_gaps_and_blocks_that_are_being_filled():
   rng = np.random.default_rng(0)
-  index = slots.SlotIndex(100)
+  index = slots.Slots(100, 0.0, 0, rng)
   expected: list[int] = []  # keys, oldest first
   filling = index.reserve(2)
   for _ in range(200):
     keys = index.reserve(2)
     # Published later than a block that was begun later.
     filling, published = keys, filling
-    index.publish(published)
+    index.publish(published, np.ones(2))
     expected = sorted([*expected, *published.tolist()])
     gone = rng.choice(expected)
     index.remove(index.slots(np.array([gone], np.uint64)))
