@@ -66,9 +66,7 @@ class EmbeddedReplay(tables.EmbeddedTable):
     with self._lock:
       self._pending -= block.width
       self._slots.publish(keys, checked)
-      excess = self._slots.size - self.config.max_size
-      if excess > 0:
-        self._slots.remove(self._slots.oldest(excess))
+      self._slots.trim(self.config.max_size)
       self._wake()
     self._pool.give_back([block])
 

@@ -236,14 +236,12 @@ class Slots:
     """Returns the slots of all items, oldest first."""
     return self.slots(np.sort(self._key[self._key > 0]))
 
-  def oldest(self, n: int) -> np.ndarray:
-    """Returns the slots of the n oldest items, which must then be removed."""
-    slots = np.empty(0, np.int64)
-    while (missing := n - len(slots)) > 0:
-      _, more = self.find(self._keys(self._oldest, missing))
-      slots = np.concatenate([slots, more])
-      self._oldest += missing
-    return slots
+  def trim(self, size: int) -> None:
+    """Removes the oldest items until `size` are left."""
+    while (excess := self.size - size) > 0:
+      _, slots = self.find(self._keys(self._oldest, excess))
+      self.remove(slots)
+      self._oldest += excess
 
   def _keys(self, first: int, n: int) -> np.ndarray:
     return np.arange(first, first + n, dtype=np.uint64)

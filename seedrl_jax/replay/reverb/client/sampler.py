@@ -55,10 +55,12 @@ class _SampleStream(connection_lib.TableStream):
 
   def _take(self, response: bytes) -> None:
     complete = self._joiner.add(response)
-    self._sampler.add(complete)
+    self._sampler.on_arrival([item.info.item.key for item in complete])
     with self._lock:
       self._awaited -= len(complete)
       self.wake()
+      self._sampler.ready.extend(complete)
+      self._sampler.readers.wake()
 
   def _may_ask(self) -> bool:
     return self._sampler.demand > 0 and self._awaited <= _MAX_PER_REQUEST
@@ -69,7 +71,8 @@ class _SampleStream(connection_lib.TableStream):
       self._work.notify()
 
   def _fail(self, error: BaseException) -> None:
-    self._sampler.fail(error)
+    with self._lock:
+      self._sampler.readers.close(error)
 
 
 class Sampler(base.TrajectorySampler):
@@ -82,6 +85,8 @@ class Sampler(base.TrajectorySampler):
   Attributes:
     lock: guards the other attributes.
     demand: samples not yet requested from the server.
+    ready: samples that have arrived.
+    readers: threads that wait for a batch.
   """
 
   def __init__(
@@ -99,13 +104,13 @@ class Sampler(base.TrajectorySampler):
     """
     self._num_items = num_items
     self._decode = decode
-    self._on_arrival = on_arrival
+    self.on_arrival = on_arrival
     self.lock = threading.Lock()
     self.readers = fair_queue.FairQueue(self.lock, f'sample from table {table}')
     self.demand = 0
     # Samples that are on their way or have arrived.
     self._expected = 0
-    self._ready: collections.deque[items.DrawnItem] = collections.deque()
+    self.ready: collections.deque[items.DrawnItem] = collections.deque()
     self._streams = [
       _SampleStream(self, connection, table) for _ in range(num_streams)
     ]
@@ -123,23 +128,11 @@ class Sampler(base.TrajectorySampler):
       self.demand += missing
       for stream in self._streams:
         stream.wake()
-      self.readers.enter(lambda: len(self._ready) >= count, wait)
-      drawn = [self._ready.popleft() for _ in range(count)]
+      self.readers.enter(lambda: len(self.ready) >= count, wait)
+      drawn = [self.ready.popleft() for _ in range(count)]
       self._expected -= count
       self.readers.wake()
     return self._decode(drawn)
-
-  def add(self, drawn: Sequence[items.DrawnItem]) -> None:
-    """Adds samples that have arrived."""
-    self._on_arrival([item.info.item.key for item in drawn])
-    with self.lock:
-      self._ready.extend(drawn)
-      self.readers.wake()
-
-  def fail(self, error: BaseException) -> None:
-    """Takes what ended a stream."""
-    with self.lock:
-      self.readers.close(error)
 
   def interrupt(self) -> None:
     """Ends every wait; does not wait for the threads."""

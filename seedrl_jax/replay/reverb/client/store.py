@@ -68,10 +68,13 @@ class ReverbStore(base.TrajectoryStore):
     """Bytes that all writers have sent so far."""
     return sum(t.inserts.bytes_sent for t in self._tables.values())
 
-  def flush(self) -> None:
-    """See `TrajectoryStore`; raises ReverbError if the server is lost."""
+  def flush(self, timeout: float | None = None) -> None:
+    """See `TrajectoryStore`, and `ReverbTable.flush` for the time-out.
+
+    Raises ReverbError if the server is lost.
+    """
     for table in self._tables.values():
-      table.flush()
+      table.flush(timeout)
 
   def info(self) -> Mapping[str, base.TableInfo]:
     """See `TrajectoryStore`; a lost server's are the last known."""
@@ -94,7 +97,7 @@ class ReverbStore(base.TrajectoryStore):
 
     `on_snapshot` is called some milliseconds before the server's snapshot.
     """
-    self._flush_briefly()
+    self.flush(_FLUSH_SECONDS)
     record = {
       'version': _VERSION,
       'unroll': self._layout.signature(),
@@ -104,7 +107,7 @@ class ReverbStore(base.TrajectoryStore):
 
   def restore(self, path: str) -> None:
     # Otherwise it would be sent again, to the restored tables.
-    self._flush_briefly()
+    self.flush(_FLUSH_SECONDS)
 
     def check(record: Mapping[str, Any]) -> None:
       checkpoints.check_fits(path, record, _VERSION, self._layout)
@@ -134,7 +137,3 @@ class ReverbStore(base.TrajectoryStore):
     for table in self._tables.values():
       table.close()
     self._workers.shutdown()
-
-  def _flush_briefly(self) -> None:
-    for table in self._tables.values():
-      table.flush(_FLUSH_SECONDS)
