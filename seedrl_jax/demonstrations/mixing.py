@@ -1,5 +1,6 @@
 """Batches that contain demonstrations (R2D3, arXiv 1909.01387)."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -69,9 +70,23 @@ def make_sampler(
   demonstrations_per_block: int,
 ) -> base.TrajectorySampler:
   """Returns the sampler of batches for `num_blocks` training devices."""
-  if demonstrations_per_block:
-    return MixedSampler(store, batch_size, num_blocks, demonstrations_per_block)
-  return store.table(table_configs.TABLE).sampler(batch_size, num_blocks)
+  num_demonstrations = demonstrations_per_block * num_blocks
+  num_unrolls = batch_size - num_demonstrations
+  unrolls = store.table(table_configs.TABLE).sampler(num_unrolls, num_blocks)
+  if not num_demonstrations:
+    return unrolls
+  demonstrations = store.table(folder.TABLE).sampler(
+    num_demonstrations, num_blocks
+  )
+  layout = blocks.UnrollLayout(store.unroll_spec)
+  width = batch_size // num_blocks
+  middle = width - demonstrations_per_block
+  return MixedSampler(
+    [(slice(0, middle), unrolls), (slice(middle, width), demonstrations)],
+    num_blocks,
+    layout,
+    blocks.BlockPool(layout, width),
+  )
 
 
 def demonstrations_per_block(config: types.Config, num_blocks: int) -> int:
@@ -99,30 +114,18 @@ def demonstrations_per_block(config: types.Config, num_blocks: int) -> int:
   )
 
 
+@dataclasses.dataclass(frozen=True)
 class MixedSampler(base.TrajectorySampler):
-  """Thread-safe sampler of blocks whose last columns are demonstrations."""
+  """Thread-safe sampler of blocks that consist of several tables' samples.
 
-  def __init__(
-    self,
-    store: base.TrajectoryStore,
-    batch_size: int,
-    num_blocks: int,
-    demonstrations_per_block: int,
-  ):
-    width = batch_size // num_blocks
-    num_unrolls = width - demonstrations_per_block
-    self._num_blocks = num_blocks
-    # Of every block: those of unrolls, and of demonstrations.
-    self._columns = slice(0, num_unrolls), slice(num_unrolls, width)
-    self._samplers = [
-      store.table(name).sampler(count * num_blocks, num_blocks)
-      for name, count in (
-        (table_configs.TABLE, num_unrolls),
-        (folder.TABLE, demonstrations_per_block),
-      )
-    ]
-    self._layout = blocks.UnrollLayout(store.unroll_spec)
-    self._pool = blocks.BlockPool(self._layout, width)
+  Attributes:
+    parts: columns of every block, and the sampler that fills them.
+  """
+
+  parts: Sequence[tuple[slice, base.TrajectorySampler]]
+  num_blocks: int
+  layout: blocks.UnrollLayout
+  pool: blocks.BlockPool
 
   def sample(self, wait: bool = True) -> base.Sample:
     """See `TrajectorySampler`.
@@ -130,36 +133,36 @@ class MixedSampler(base.TrajectorySampler):
     Unrolls come first: only they are rejected once there are demonstrations.
     """
     samples = []
-    for sampler in self._samplers:
+    for columns, sampler in self.parts:
       sample = sampler.sample(wait)
       assert isinstance(sample, base.ReplaySample)
-      samples.append(sample)
+      samples.append((columns, sample))
     # Copies the parts to common blocks.
-    mixed = [self._pool.take() for _ in range(self._num_blocks)]
-    for columns, sample in zip(self._columns, samples, strict=True):
+    mixed = [self.pool.take() for _ in range(self.num_blocks)]
+    for columns, sample in samples:
       for source, target in zip(sample.blocks, mixed, strict=True):
-        views = self._layout.rows(source), self._layout.rows(target)
+        views = self.layout.rows(source), self.layout.rows(target)
         for values, rows in zip(*views, strict=True):
           rows[columns] = values
       sample.release()
 
     def update(priorities: np.ndarray) -> None:
       # By place in the batch: two tables may use the same key.
-      by_block = priorities.reshape(self._num_blocks, -1)
-      for columns, sample in zip(self._columns, samples, strict=True):
+      by_block = priorities.reshape(self.num_blocks, -1)
+      for columns, sample in samples:
         sample.update_priorities(by_block[:, columns].reshape(-1))
 
     return base.ReplaySample(
       blocks=mixed,
-      on_release=self._pool.give_back,
-      keys=self._join([s.keys for s in samples]),
-      probabilities=self._join([s.probabilities for s in samples]),
-      table_size=self._join([s.table_size for s in samples]),
-      priorities=self._join([s.priorities for s in samples]),
+      on_release=self.pool.give_back,
+      keys=self._join([s.keys for _, s in samples]),
+      probabilities=self._join([s.probabilities for _, s in samples]),
+      table_size=self._join([s.table_size for _, s in samples]),
+      priorities=self._join([s.priorities for _, s in samples]),
       on_update=update,
     )
 
   def _join(self, parts: Sequence[np.ndarray]) -> np.ndarray:
     """Returns `[B]` in the order of the blocks' columns."""
-    by_block = [x.reshape(self._num_blocks, -1) for x in parts]
+    by_block = [x.reshape(self.num_blocks, -1) for x in parts]
     return np.concatenate(by_block, axis=1).reshape(-1)

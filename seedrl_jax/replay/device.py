@@ -38,11 +38,8 @@ class DeviceBlock(base.Block):
     return np.full((1, self.width), self.version)
 
 
-class _Pool:
+class _Pool(blocks.BlockPool):
   """Makes empty blocks; drops used ones, and so their arrays."""
-
-  def __init__(self, width: int):
-    self.width = width
 
   def take(self) -> DeviceBlock:
     nothing: Any = ()
@@ -63,7 +60,7 @@ class _Queue(tables.EmbeddedQueue):
     self,
     config: table_configs.QueueConfig,
     layout: blocks.UnrollLayout,
-    pool: Any,
+    pool: blocks.BlockPool,
     num_blocks: int,
   ):
     super().__init__(config, layout, pool)
@@ -121,7 +118,7 @@ class DeviceStore(store.EmbeddedStore):
     num_blocks: int,
   ):
     super().__init__((), unroll_spec, block_width)
-    pool: Any = _Pool(block_width)
+    pool = _Pool(self._layout, block_width)
     self._queue = _Queue(config, self._layout, pool, num_blocks)
     self._tables = {config.name: self._queue, REMOTE_TABLE: self._queue.remote}
 

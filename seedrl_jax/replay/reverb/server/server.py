@@ -72,8 +72,6 @@ class ReverbServer(contextlib.AbstractContextManager):
     self._wanted_port = port
     self.port = port
     self._lock = threading.RLock()
-    # Held while the answer is read.
-    self._reading = threading.Lock()
     self._process: subprocess.Popen | None = None
     self._closed = False
     self._scratch: tempfile.TemporaryDirectory | None = None
@@ -169,9 +167,10 @@ class ReverbServer(contextlib.AbstractContextManager):
     if restore is not None:
       files = pathlib.Path(restore).glob('*')
       timeout += sum(file.stat().st_size for file in files) / _LOAD_RATE
-    with self._reading:
-      output = self._current().stdout
-      assert output is not None
+    output = self._current().stdout
+    assert output is not None
+    # There is one answer.
+    with output:
       # `select.select` refuses descriptors from 1024 on.
       poll = select.poll()
       poll.register(output, select.POLLIN)
@@ -223,11 +222,8 @@ class ReverbServer(contextlib.AbstractContextManager):
       if not self.wait_end(_GRACE):
         process.kill()
         process.wait()
-      assert process.stdin and process.stdout
+      assert process.stdin is not None
       process.stdin.close()
-      # A thread in `_wait_ready` returns once the process has ended.
-      with self._reading:
-        process.stdout.close()
 
   def __exit__(self, *unused: object) -> None:
     self.close()
