@@ -53,7 +53,7 @@ def main() -> None:
     min_return=_MIN_RETURN.value,
     **play_flags.options(),
   )
-  line.say(recording.record(config, options, line).report())
+  line.say(recording.record(config, options, line).report)
 
 
 if __name__ == '__main__':

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -55,26 +56,12 @@ class RecordingOptions(playing.PlayOptions):
       )
 
 
-@dataclasses.dataclass(frozen=True)
-class Recording:
-  """What was recorded, and a description of each place that has it.
-
-  `returns`, float64 `[n]`, are of the `n` episodes kept out of `played`.
-  """
+class Recording(NamedTuple):
+  """What was recorded; `returns`, float64 `[n]`, are of the kept episodes."""
 
   manifest: folder_lib.Manifest
   returns: np.ndarray
-  played: int
-  places: list[str]
-
-  def report(self) -> str:
-    """Returns the figures in a few lines."""
-    manifest = self.manifest
-    return (
-      f'{manifest.env_id}, {manifest.made_by}: kept {len(self.returns)} of '
-      f'{self.played} episodes, {playing.mean_text(self.returns)}\n'
-      f'{manifest.sequences} sequences in {" and ".join(self.places)}'
-    )
+  report: str  # the figures, in a few lines
 
 
 def record(
@@ -121,15 +108,7 @@ def record(
       cleanup.callback(store.close)
       places.append(f'the server at {address}')
     with folder_lib.create(options.out, layout) as writer:
-      returns = _play(student, teacher, options, writer, line)
-      writer.manifest = folder_lib.Manifest(
-        env_id=env_spec.env_id,
-        sequences=writer.sequences,
-        episodes=len(returns),
-        mean_return=float(returns.mean()),
-        made_by=teacher.description,
-        unroll=layout.signature(),
-      )
+      writer.manifest, returns = _play(student, teacher, options, writer, line)
     if store is not None:
       try:
         folder_lib.insert_all(store, options.out, env_spec.env_id)
@@ -137,7 +116,12 @@ def record(
         raise ValueError(
           f'The server may have only a part of the demonstrations: {e}'
         ) from e
-  return Recording(writer.manifest, returns, options.episodes, places)
+  report = (
+    f'{env_spec.env_id}, {teacher.description}: kept {len(returns)} of '
+    f'{options.episodes} episodes, {playing.mean_text(returns)}\n'
+    f'{writer.sequences} sequences in {" and ".join(places)}'
+  )
+  return Recording(writer.manifest, returns, report)
 
 
 def unroll_spec(
@@ -164,8 +148,8 @@ def _play(
   options: RecordingOptions,
   writer: folder_lib.FolderWriter,
   line: progress.ProgressLine,
-) -> np.ndarray:
-  """Plays and writes sequences; returns the kept returns, float64 `[n]`."""
+) -> tuple[folder_lib.Manifest, np.ndarray]:
+  """Writes sequences; returns their description and returns, float64 `[n]`."""
   num_envs = options.width
   quota = playing.EpisodeQuota(options.episodes, num_envs, options.max_steps)
   priorities = None
@@ -199,4 +183,13 @@ def _play(
       f'--min_return={options.min_return}: none of the {options.episodes} '
       'episodes had as much; lower it, play more or take another teacher.'
     )
-  return np.array([episode.episode_return for episode in recorder.episodes])
+  returns = np.array([e.episode_return for e in recorder.episodes])
+  manifest = folder_lib.Manifest(
+    env_id=student.env_spec.env_id,
+    sequences=writer.sequences,
+    episodes=len(returns),
+    mean_return=float(returns.mean()),
+    made_by=teacher.description,
+    unroll=writer.layout.signature(),
+  )
+  return manifest, returns

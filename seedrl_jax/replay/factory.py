@@ -53,16 +53,18 @@ def make_store(
     assert isinstance(tables[0], table_configs.QueueConfig)
     return device.DeviceStore(tables[0], unroll_spec, block_width, num_blocks)
   _check_backend(config, lock_step, local_inference)
+  is_embedded = lock_step or config.backend == 'embedded'
+  if config.backend == 'auto' and not (config.address or local_inference):
+    # A client in Python takes about a millisecond to read an item.
+    is_queue = isinstance(tables[0], table_configs.QueueConfig)
+    is_embedded |= is_queue or has_single_steps
+  rules = [
+    server_rules.server_rules(table, block_width, batch_size)
+    for table in tables
+  ]
   location = None
   try:
-    if not (
-      lock_step
-      or _is_embedded(config, tables[0], has_single_steps, local_inference)
-    ):
-      rules = [
-        server_rules.server_rules(table, block_width, batch_size)
-        for table in tables
-      ]
+    if not is_embedded:
       location = _open_server(
         config, rules, local_inference, folder, begin_with
       )
@@ -131,18 +133,3 @@ def _check_backend(
       'Reverb; take --config.replay.backend=reverb, without '
       '--config.deterministic.'
     )
-
-
-def _is_embedded(
-  config: types.Config,
-  table: table_configs.TableConfig,
-  has_single_steps: bool,
-  local_inference: bool,
-) -> bool:
-  """Returns whether to use the embedded store without trying Reverb."""
-  if config.backend != 'auto':
-    return config.backend == 'embedded'
-  needs_reverb = config.address or local_inference
-  is_queue = isinstance(table, table_configs.QueueConfig)
-  # A client in Python takes about a millisecond to read an item.
-  return (is_queue or has_single_steps) and not needs_reverb
