@@ -48,9 +48,6 @@ _LOCAL_VALUES = {
   for key, allowed in base_config.SAVED.items()
   if key.partition('.')[0] not in _LEARNER_SECTIONS
 }
-# Who acts: the learner, or the actor itself.
-CENTRAL, LOCAL = 'central', 'local'
-INFERENCE = (CENTRAL, LOCAL)
 
 
 class Hello(NamedTuple):
@@ -58,7 +55,7 @@ class Hello(NamedTuple):
 
   num_envs: int
   name: str  # of the actor, for messages
-  inference: str = CENTRAL  # one of `INFERENCE`
+  acts_itself: bool = False  # or the learner acts
 
 
 class LocalRun(NamedTuple):
@@ -86,7 +83,7 @@ class Welcome(NamedTuple):
 _HELLO = {
   'num_envs': settings.integer(1),
   'name': settings.TEXT,
-  'inference': settings.one_of(*INFERENCE),
+  'acts_itself': settings.FLAG,
 }
 
 
@@ -143,12 +140,11 @@ def env_config(
 
 
 def pack_hello(hello: Hello) -> bytes:
-  return wire.pack_json(wire.MessageKind.HELLO, hello._asdict())
+  return wire.pack_json(hello._asdict())
 
 
 def unpack_hello(message: wire.Message) -> Hello:
   """Unpacks a HELLO message; raises `WireError` if it is invalid."""
-  wire.expect(message, wire.MessageKind.HELLO)
   value = wire.unpack_json(message)
   if value.keys() != _HELLO.keys():
     raise wire.WireError(f'HELLO has the fields {sorted(value)!s:.200}.')
@@ -166,12 +162,11 @@ def pack_welcome(welcome: Welcome) -> bytes:
   if local is not None:
     ids = local.global_env_id.tolist()
     value['local'] = local._asdict() | {'global_env_id': ids}
-  return wire.pack_json(wire.MessageKind.WELCOME, value)
+  return wire.pack_json(value)
 
 
 def unpack_welcome(message: wire.Message) -> Welcome:
   """Unpacks a WELCOME message; raises `WireError` if it has other fields."""
-  wire.expect(message, wire.MessageKind.WELCOME)
   value = wire.unpack_json(message)
   try:
     local = value['local']

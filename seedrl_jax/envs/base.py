@@ -51,30 +51,28 @@ class Episode(NamedTuple):
   env_id: int
   episode_return: float  # undiscounted sum of the raw, unclipped rewards
   length: int  # agent steps, without the reset pseudo-step
-  frames: int  # `length` times the action repeat
   terminated: bool  # False if the episode was truncated
   task: int = 0  # index into `spec.tasks`; 0 if there are none
 
 
-class EndedEpisodes(NamedTuple):
-  """Episodes that ended in one batch, as columns of `Episode`, `[n]`."""
-
-  env_id: np.ndarray
-  episode_return: np.ndarray
-  length: np.ndarray
-  frames: np.ndarray
-  terminated: np.ndarray
-  task: np.ndarray
+# `Episode` as an element of an array.
+EPISODE = np.dtype([
+  ('env_id', '<i4'),
+  ('episode_return', '<f8'),
+  ('length', '<u4'),
+  ('terminated', '?'),
+  ('task', '<i4'),
+])
 
 
 class EpisodeLog:
   """A bounded list of finished episodes; the oldest batch may have to go.
 
-  Any thread may `append`, one may `take`.
+  Any thread may `append` an array of `EPISODE`, one may `take`.
   """
 
   def __init__(self) -> None:
-    batches = collections.deque[EndedEpisodes](maxlen=_MOST_BATCHES)
+    batches = collections.deque[np.ndarray](maxlen=_MOST_BATCHES)
     self._batches = batches
     self.append = batches.append
 
@@ -82,8 +80,7 @@ class EpisodeLog:
     """Removes and returns all episodes, oldest first."""
     episodes: list[Episode] = []
     for _ in range(len(self._batches)):
-      columns = (column.tolist() for column in self._batches.popleft())
-      episodes += map(Episode, *columns)
+      episodes += map(Episode._make, self._batches.popleft().tolist())
     return episodes
 
 
@@ -161,11 +158,10 @@ class EnvStream(abc.ABC):
 class EpisodeStatistics:
   """Sums rewards and steps of each environment of a stream."""
 
-  def __init__(self, tasks: np.ndarray, action_repeat: int):
+  def __init__(self, tasks: np.ndarray):
     """`tasks`, int `[N]`, are those of the environments."""
     num_envs = len(tasks)
     self.log = EpisodeLog()
-    self._action_repeat = action_repeat
     self._tasks = tasks
     self._returns = np.zeros(num_envs, np.float64)
     # FIRST is no step: counting from -1 saves a mask per batch.
@@ -199,17 +195,14 @@ class EpisodeStatistics:
         # The FIRST after a lost life is no step either.
         lengths[last] -= 1
       rows = np.flatnonzero(last if over is None else last & over)
-      length = lengths[rows] + (over is not None)
-      columns = EndedEpisodes(
-        env_id[rows],
-        returns[rows],
-        length,
-        length * self._action_repeat,
-        ~truncated[rows],
-        self._tasks[env_id[rows]],
-      )
       if len(rows):
-        self.log.append(columns)
+        episodes = np.empty(len(rows), EPISODE)
+        episodes['env_id'] = ids = env_id[rows]
+        episodes['episode_return'] = returns[rows]
+        episodes['length'] = lengths[rows] + (over is not None)
+        episodes['terminated'] = ~truncated[rows]
+        episodes['task'] = self._tasks[ids]
+        self.log.append(episodes)
       lengths[rows] = -1
       returns[rows] = 0.0
     # Slices are views, changed in place.
@@ -225,8 +218,7 @@ class EpisodeStatistics:
     """Returns an environment's current episode, as if it were truncated."""
     score, task = float(self._returns[env_id]), int(self._tasks[env_id])
     length = max(0, int(self._lengths[env_id]))
-    frames = length * self._action_repeat
-    return Episode(env_id, score, length, frames, terminated=False, task=task)
+    return Episode(env_id, score, length, terminated=False, task=task)
 
 
 class LocalStream(EnvStream):
@@ -261,7 +253,7 @@ class LocalStream(EnvStream):
       )
     self.num_envs = num_envs
     self.batch_size = batch_size
-    self._statistics = EpisodeStatistics(self.tasks, spec.action_repeat)
+    self._statistics = EpisodeStatistics(self.tasks)
     # Guards `_closed` and the conditions for which a subclass's `recv` waits.
     self._changed = threading.Condition()
     self._closed = False

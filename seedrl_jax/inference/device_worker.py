@@ -317,20 +317,14 @@ class DeviceWorker:
     counters.batches += 1
     _, rows = places = np.nonzero(episodes.ended)
     if len(rows):
-      length = episodes.length[places]
-      task = np.zeros(len(rows), np.int32)
+      ended = np.zeros(len(rows), envs.EPISODE)
+      ended['env_id'] = rows
+      ended['episode_return'] = episodes.episode_return[places]
+      ended['length'] = episodes.length[places]
+      ended['terminated'] = episodes.terminated[places]
       if self._program.env.spec.tasks:
-        task = episodes.task[places]
-      self._episodes.append(
-        envs.EndedEpisodes(
-          rows,
-          episodes.episode_return[places],
-          length,
-          length * self._program.env.spec.action_repeat,
-          episodes.terminated[places],
-          task,
-        )
-      )
+        ended['task'] = episodes.task[places]
+      self._episodes.append(ended)
 
 
 def _fill(block: Any, batch: types.Batch, version: int) -> None:

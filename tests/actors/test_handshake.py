@@ -43,11 +43,11 @@ def _through(welcome: handshake.Welcome) -> handshake.Welcome:
     {'num_envs': 0, 'name': ''},
     {'num_envs': True, 'name': ''},
     {'num_envs': 3, 'name': 7},
-    {'num_envs': 3, 'name': '', 'inference': 'no'},
+    {'num_envs': 3, 'name': '', 'acts_itself': 'no'},
   ],
 )
 def test_hello_that_is_none_is_refused(value: dict):
-  message = wire.parse(wire.pack_json(wire.MessageKind.HELLO, value))
+  message = wire.parse(wire.pack_json(value))
   with pytest.raises(wire.WireError, match=r'HELLO (has|cannot)'):
     handshake.unpack_hello(message)
 
@@ -76,7 +76,7 @@ def test_welcome_that_is_none_is_refused(inside: bool):
   bad += [fields | {'more': 1}]
   for value in bad:
     value = good | {'local': value} if inside else value
-    message = wire.parse(wire.pack_json(wire.MessageKind.WELCOME, value))
+    message = wire.parse(wire.pack_json(value))
     with pytest.raises(wire.WireError, match='WELCOME cannot'):
       handshake.unpack_welcome(message)
 

@@ -51,7 +51,7 @@ def _steps(n: int, sequence: int) -> bytes:
       np.full(n, first, np.uint8),
       np.arange(n),
     ),
-    local_messages.NO_EPISODES,
+    wire.NO_EPISODES,
     sequence,
   )
 

@@ -6,24 +6,26 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.actors import local_messages, wire
 from seedrl_jax.envs import base
-from tests.actors import toys
-
-_REPORT = local_messages.Report(7, 1 << 31, 0.25, 12, toys.episodes(2, 3))
 
 
 def test_of_too_many_episodes_the_newest_are_sent():
-  many = base.EndedEpisodes(*[np.arange(10_005)] * 6)
-  message = local_messages.pack_report(_REPORT._replace(episodes=many), 0)
+  many = np.zeros(10_005, base.EPISODE)
+  many['length'] = np.arange(10_005)
+  report = local_messages.Report(
+    7, local_messages.Work(1 << 31, 0.25, 12), many
+  )
+  message = local_messages.pack_report(report, 0)
   assert len(message) < local_messages.MAX_REPORT_BYTES
   got = local_messages.unpack_report(wire.parse(message))
-  assert got.episodes.length[[0, -1]].tolist() == [5, 10_004]
+  assert got[:-1] == report[:-1]
+  assert got.episodes['length'][[0, -1]].tolist() == [5, 10_004]
 
 
 @pytest.mark.parametrize(
   'message, sentence',
   [
-    (wire.pack(wire.MessageKind.REPORT, [], rows=2), 'must be of one row'),
-    (wire.pack(wire.MessageKind.REPORT, [], rows=1), 'fewer bytes'),
+    (wire.pack([], [], rows=2, sequence=0), 'must be of one row'),
+    (wire.pack([], [], rows=1, sequence=0), 'fewer bytes'),
   ],
 )
 def test_what_is_no_report_is_refused(message: bytes, sentence: str):

@@ -56,17 +56,10 @@ def output(env_id: Any, step_type: int, value: int = 0) -> types.EnvOutput:
   )
 
 
-def episodes(*env_id: int) -> base.EndedEpisodes:
+def episodes(*env_id: int) -> np.ndarray:
   """Returns an ended episode for each id."""
-  ids = np.array(env_id, np.int32)
-  return base.EndedEpisodes(
-    env_id=ids,
-    episode_return=ids + 0.5,
-    length=ids + 3,
-    frames=2 * (ids + 3),
-    terminated=ids % 2 == 0,
-    task=np.zeros(len(ids), np.int32),
-  )
+  ended = [base.Episode(i, i + 0.5, i + 3, i % 2 == 0) for i in env_id]
+  return np.array(ended, base.EPISODE)
 
 
 def steps(
@@ -77,9 +70,7 @@ def steps(
   return CODEC.pack_steps(value, episodes(*ended), sequence)
 
 
-def unpack(
-  message: bytes,
-) -> tuple[list[np.ndarray], base.EndedEpisodes]:
+def unpack(message: bytes) -> tuple[list[np.ndarray], np.ndarray]:
   return CODEC.unpack_steps(wire.parse(message))
 
 
@@ -157,10 +148,8 @@ class Client:
   def hear(self) -> wire.Message:
     return wire.parse(next(self.call))
 
-  def join(
-    self, num_envs: int, inference: str = handshake.CENTRAL
-  ) -> handshake.Welcome:
-    hello = handshake.Hello(num_envs, 'toy', inference)
+  def join(self, num_envs: int, acts_itself: bool = False) -> handshake.Welcome:
+    hello = handshake.Hello(num_envs, 'toy', acts_itself)
     self.say(handshake.pack_hello(hello))
     welcome = handshake.unpack_welcome(self.hear())
     self.env_id = np.arange(num_envs, dtype=np.int32)
@@ -171,12 +160,12 @@ class Client:
     self.say(steps(self.env_id, step_type, sequence))
     return CODEC.unpack_actions(self.hear(), len(self.env_id), sequence)
 
-  def report(self, sequence: int, **values: Any) -> wire.Message:
-    """Sends a report with `values`, zero otherwise; returns the answer."""
-    report = local_messages.Report(
-      types.NO_VERSION, 0, 0.0, 0, local_messages.NO_EPISODES
-    )
-    self.say(local_messages.pack_report(report._replace(**values), sequence))
+  def report(
+    self, sequence: int, *values: Any, version: int = types.NO_VERSION
+  ) -> wire.Message:
+    """Sends a report of a version and `values`; returns the answer."""
+    report = local_messages.Report(version, *values)
+    self.say(local_messages.pack_report(report, sequence))
     return self.hear()
 
   def refused(self) -> tuple[grpc.StatusCode, str]:

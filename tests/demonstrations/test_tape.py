@@ -48,7 +48,7 @@ class _Recording:
   def step(self, *numbers: int, ended: dict[int, float] | None = None) -> None:
     """Records a step of each environment; `ended` maps some to returns."""
     self.quota.add([
-      envs.Episode(env_id, score, 1, 1, True)
+      envs.Episode(env_id, score, 1, True)
       for env_id, score in (ended or {}).items()
     ])
     values = np.array(numbers, np.float32)

@@ -58,7 +58,6 @@ def test_episodes_are_well_formed(section: Any):
     finished += int((~first)[: np.flatnonzero(last)[-1] + 1].sum())
   episodes = stream.take_episodes()
   assert sum(e.length for e in episodes) == finished
-  assert all(e.frames == e.length for e in episodes)
   assert stream.take_episodes() == []
 
 
@@ -195,7 +194,7 @@ def _update(
 
 
 def test_lives_and_ends_of_all_kinds_in_one_batch():
-  stats = base.EpisodeStatistics(np.zeros(5, int), action_repeat=4)
+  stats = base.EpisodeStatistics(np.zeros(5, int))
   none = [0] * 5
   _update(stats, [0] * 5, none, none, none)
   _update(stats, [1, 2, 3, 4, 5], none, none, none)
@@ -203,12 +202,12 @@ def test_lives_and_ends_of_all_kinds_in_one_batch():
   ends = {'last': [0, 1, 1, 1, 0], 'truncated': [0, 0, 0, 1, 0]}
   _update(stats, [10] * 5, **ends, over=[0, 0, 1, 1, 1])
   assert stats.log.take() == [
-    base.Episode(2, 13.0, 2, 8, True),
-    base.Episode(3, 14.0, 2, 8, False),
+    base.Episode(2, 13.0, 2, True),
+    base.Episode(3, 14.0, 2, False),
   ]
   expected = [(11.0, 2), (12.0, 1), (0.0, 0), (0.0, 0), (15.0, 2)]
   assert [stats.so_far(i)[1:3] for i in range(5)] == expected
-  assert stats.so_far(0) == base.Episode(0, 11.0, 2, 8, False)
+  assert stats.so_far(0) == base.Episode(0, 11.0, 2, False)
   # FIRST for all but 0 and 4; then environment 1 has two steps.
   _update(stats, [0] * 5, none, none, none)
   assert [stats.so_far(i).length for i in range(5)] == [3, 2, 0, 0, 3]
@@ -232,7 +231,7 @@ class _Counted:
 @pytest.mark.parametrize('seed', range(2))
 def test_random_batches_equal_counting_one_by_one(seed: int, has_lives: bool):
   rng = np.random.default_rng(seed)
-  stats = base.EpisodeStatistics(np.zeros(6, int), action_repeat=2)
+  stats = base.EpisodeStatistics(np.zeros(6, int))
   counted = [_Counted() for _ in range(6)]
   expected = []
   for _ in range(200):
@@ -247,9 +246,7 @@ def test_random_batches_equal_counting_one_by_one(seed: int, has_lives: bool):
       one = counted[env]
       score, length = one.score + reward[i], one.length + (not first[i])
       if over[i]:
-        expected.append(
-          base.Episode(env, score, length, 2 * length, not truncated[i])
-        )
+        expected.append(base.Episode(env, score, length, not truncated[i]))
       one.step(reward[i], last[i], over[i])
     ids = ids.astype(np.int32)
     reward = reward.astype(np.float32)
@@ -261,7 +258,7 @@ def test_random_batches_equal_counting_one_by_one(seed: int, has_lives: bool):
 
 
 def test_returns_do_not_lose_small_rewards():
-  stats = base.EpisodeStatistics(np.zeros(1, int), action_repeat=1)
+  stats = base.EpisodeStatistics(np.zeros(1, int))
   for reward in (0, 2.0**24, 1, 1, 1):
     _update(stats, [reward], [0], [0], None)
   _update(stats, [0], [1], [0], None)
@@ -272,10 +269,10 @@ def test_log_keeps_the_newest(monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setattr(base, '_MOST_BATCHES', 2)
   log = base.EpisodeLog()
   for i in range(3):
-    columns = [[i, i], [1.0, 2.0], [3, 3], [12, 12], [True, False], [2, 0]]
-    log.append(base.EndedEpisodes(*map(np.array, columns)))
+    rows = [(i, 1.0, 3, True, 2), (i, 2.0, 3, False, 0)]
+    log.append(np.array(rows, base.EPISODE))
   assert log.take() == [
-    base.Episode(i, value, 3, 12, value == 1.0, 2 * (value == 1.0))
+    base.Episode(i, value, 3, value == 1.0, 2 * (value == 1.0))
     for i in (1, 2)
     for value in (1.0, 2.0)
   ]

@@ -66,7 +66,7 @@ def test_task_is_one_vector_and_truncates_at_its_time_limit(env_id: str):
   # The pool leaves any number there.
   assert rewards[0] == rewards[6] == 0.0
   total = pytest.approx(sum(rewards[:6]))
-  assert stream.take_episodes()[0] == base.Episode(0, total, 5, 5, False)
+  assert stream.take_episodes()[0] == base.Episode(0, total, 5, False)
 
 
 @pytest.mark.parametrize(

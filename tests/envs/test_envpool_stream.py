@@ -50,7 +50,7 @@ def test_truncation_keeps_the_discount_and_then_resets():
   assert streams.column(outputs, 'step_type') == step_types * 2
   assert streams.column(outputs, 'reward') == [0, 1, 1, 1, 1, 1] * 2
   assert streams.column(outputs, 'discount') == [1.0] * 12
-  assert episode == base.Episode(0, 5.0, 5, 5, terminated=False)
+  assert episode == base.Episode(0, 5.0, 5, terminated=False)
 
 
 def test_termination_zeroes_the_discount():
@@ -59,7 +59,7 @@ def test_termination_zeroes_the_discount():
   assert streams.column(outputs, 'step_type')[length] == LAST
   discounts = [1.0] * length + [0.0] + [1.0] * (11 - length)
   assert streams.column(outputs, 'discount') == discounts
-  assert episode == base.Episode(0, length, length, length, terminated=True)
+  assert episode == base.Episode(0, length, length, terminated=True)
 
 
 def test_envpool_hides_a_termination_at_the_time_limit():
@@ -120,7 +120,6 @@ def test_lost_life_ends_the_learners_episode_but_not_the_score():
     assert episode.episode_return == sum(s['info:reward'] for s in played)
     assert episode.length == len(played) - 1 - sum(lost[begin:end])
     assert episode.length == played[-1]['elapsed_step']
-    assert episode.frames == 4 * episode.length
 
 
 def test_time_limit_of_atari_counts_over_lives_and_truncates():
@@ -135,7 +134,7 @@ def test_time_limit_of_atari_counts_over_lives_and_truncates():
   assert len(lasts) == 2  # One life is lost on the way.
   assert [discounts[t] for t in lasts] == [0.0, 1.0]
   (episode,) = stream.take_episodes()
-  assert (episode.length, episode.frames) == (40, 160)
+  assert episode.length == 40
   assert not episode.terminated
 
 
@@ -193,7 +192,7 @@ def test_clipped_rewards_are_scored_raw():
   (episode,) = stream.take_episodes()
   # Every dot gives ten points.
   assert episode.episode_return >= 10 * sum(clipped) > 0
-  assert episode.frames == 8 * episode.length == 400
+  assert episode.length == 50
 
 
 def test_sent_actions_are_copied():

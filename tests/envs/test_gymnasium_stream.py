@@ -40,9 +40,9 @@ def test_scripted_episodes_come_out_as_they_are():
     0,
   ]
   assert stream.take_episodes() == [
-    base.Episode(0, 6.0, 3, 3, terminated=True),
-    base.Episode(0, 15.0, 5, 5, terminated=False),
-    base.Episode(0, 10.0, 4, 4, terminated=True),
+    base.Episode(0, 6.0, 3, terminated=True),
+    base.Episode(0, 15.0, 5, terminated=False),
+    base.Episode(0, 10.0, 4, terminated=True),
   ]
 
 
@@ -132,7 +132,7 @@ def test_id_of_gymnasiums_is_made_with_its_options():
   stream = streams.make(section)
   outputs = streams.roll(stream, np.full((9, 1), 3, np.int32))
   # At the upper edge only the time changes.
-  assert stream.take_episodes() == [base.Episode(0, 0.0, 7, 7, False)]
+  assert stream.take_episodes() == [base.Episode(0, 0.0, 7, False)]
   assert streams.column(outputs, 'observation') == [0] * 9
 
 

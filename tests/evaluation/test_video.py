@@ -126,7 +126,7 @@ def test_observations_become_pictures():
 
 def test_quota_takes_each_environments_first_episodes():
   def episode(env_id: int, episode_return: float) -> envs.Episode:
-    return envs.Episode(env_id, episode_return, 1, 1, True)
+    return envs.Episode(env_id, episode_return, 1, True)
 
   quota = playing.EpisodeQuota(episodes=3, num_envs=2)
   # Environment 1's second episode must not replace the other's.

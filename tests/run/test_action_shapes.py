@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from seedrl_jax.actors import handshake
 from seedrl_jax.demonstrations import recording
 from seedrl_jax.evaluation import scoring
 from seedrl_jax.runtime import progress
@@ -54,14 +53,14 @@ def test_unrolls_replayed_by_reverb(kind: str, tmp_path: pathlib.Path):
   _train(_config(kind, **_REPLAY, replay__backend='reverb'), tmp_path)
 
 
-@pytest.mark.parametrize('inference', handshake.INFERENCE)
+@pytest.mark.parametrize('inference', ['central', 'local'])
 def test_remote_actors(
   inference: str,
   kind: str,
   tmp_path: pathlib.Path,
   request: pytest.FixtureRequest,
 ):
-  is_local = inference == handshake.LOCAL
+  is_local = inference == 'local'
   if is_local:
     request.getfixturevalue('shared_reverb')
   backend = 'reverb' if is_local else 'embedded'

@@ -1,6 +1,7 @@
 """An actor: groups of environments that a remote learner acts for."""
 
 import contextlib
+import itertools
 import random
 import threading
 import time
@@ -154,11 +155,11 @@ class EnvGroup:
 
   def _join(self, connection: LearnerConnection) -> None:
     options = self._options
-    inference = handshake.LOCAL if self._make_local_actor else handshake.CENTRAL
-    hello = handshake.Hello(options.num_envs, options.name, inference)
+    acts_itself = self._make_local_actor is not None
+    hello = handshake.Hello(options.num_envs, options.name, acts_itself)
     connection.send(handshake.pack_hello(hello))
     message = connection.receive()
-    if message.kind == wire.MessageKind.END:
+    if message is None:
       return
     welcome = handshake.unpack_welcome(message)
     self._wait, self._reason = 0.0, ''
@@ -227,31 +228,27 @@ def _step_environments(
   """Sends steps and applies the learner's actions until the training ends."""
   codec = wire.StreamCodec(stream.spec)
   env_id = np.arange(stream.num_envs, dtype=np.int32)
-  sequence = 0
-  while True:
+  for sequence in itertools.count():
     output = stream.recv()
     assert np.array_equal(output.env_id, env_id), 'all environments, in order'
-    episodes = local_messages.episode_columns(stream.take_episodes())
+    episodes = np.array(stream.take_episodes(), base.EPISODE)
     connection.send(codec.pack_steps(output, episodes, sequence))
     message = connection.receive()
-    if message.kind == wire.MessageKind.END:
+    if message is None:
       return
     action = codec.unpack_actions(message, len(env_id), sequence)
     stream.send(action, env_id)
-    sequence += 1
 
 
 def _follow_learner(local_actor: Any, connection: LearnerConnection) -> None:
   """Sends reports and fetches parameters until the training ends."""
   local_actor.start()
-  sequence = 0
-  while True:
+  for sequence in itertools.count():
     connection.send(local_messages.pack_report(local_actor.report(), sequence))
     message = connection.receive()
-    if message.kind == wire.MessageKind.END:
+    if message is None:
       return
     newer = local_messages.unpack_parameters(message, local_actor.parameters)
     if newer is not None:
       local_actor.take(*newer)
     local_actor.wait()
-    sequence += 1

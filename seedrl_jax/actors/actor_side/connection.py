@@ -80,16 +80,14 @@ class LearnerConnection:
     """Sends a message; does not wait."""
     self._outgoing.put(message)
 
-  def receive(self) -> wire.Message:
-    """Waits for the learner's next message.
+  def receive(self) -> wire.Message | None:
+    """Waits for the learner's next message; None: the training has ended.
 
-    Raises PeerLost at the stream's end, WireError if the message is malformed,
-    and `grpc.RpcError` if the stream failed.
+    Raises WireError if the message is malformed, and `grpc.RpcError` if the
+    stream failed.
     """
     message = next(self._rpc, None)
-    if message is None:
-      raise PeerLost('it ended the stream.')
-    return wire.parse(message)
+    return None if message is None else wire.parse(message)
 
   def cancel(self) -> None:
     """Ends every wait; any thread may call it."""

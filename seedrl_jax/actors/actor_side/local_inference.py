@@ -4,6 +4,7 @@ Uses the parts of central inference, but writes unrolls straight to Reverb.
 Espeholt et al. 2018, arXiv 1802.01561, section 3.
 """
 
+import operator
 import threading
 from collections.abc import Sequence
 
@@ -74,7 +75,7 @@ class LocalInference:
     self._worker: worker_lib.InferenceWorker | None = None
     self._store: reverb_store.ReverbStore | None = None
     self._assembler: assembler_lib.UnrollAssembler | None = None
-    self._reported = local_messages.ReportTotals()
+    self._reported = local_messages.Work()
     # Set when parameters have arrived, and when a report is due.
     self._arrived, self._due = threading.Event(), threading.Event()
     self._threads = threads.ThreadGroup((replay.StoreClosed, envs.StreamClosed))
@@ -140,18 +141,17 @@ class LocalInference:
         raise PeerLost(str(error)) from error
       raise error
     worker, store, assembler = self._worker, self._store, self._assembler
-    totals = local_messages.ReportTotals()
+    work = local_messages.Work()
     if worker is not None and store is not None and assembler is not None:
-      totals = local_messages.ReportTotals(
+      work = local_messages.Work(
         worker.counters.env_steps, assembler.waited, store.bytes_sent
       )
-    last, self._reported = self._reported, totals
+    since = map(operator.sub, work, self._reported)
+    self._reported = work
     return local_messages.Report(
-      version=self._newest[0],
-      env_steps=totals.env_steps - last.env_steps,
-      store_wait=totals.store_wait - last.store_wait,
-      store_bytes=totals.store_bytes - last.store_bytes,
-      episodes=local_messages.episode_columns(self._stream.take_episodes()),
+      self._newest[0],
+      local_messages.Work(*since),
+      np.array(self._stream.take_episodes(), envs.EPISODE),
     )
 
   def wait(self) -> None:

@@ -39,7 +39,7 @@ class GroupLease:
     self,
     sequence: int,
     leaves: list[np.ndarray],
-    episodes: base.EndedEpisodes,
+    episodes: np.ndarray,
   ) -> None:
     """Checks a group's next STEPS; raises `WireError` if it is impossible."""
     *observation, reward, discount, step_type = leaves
@@ -69,10 +69,10 @@ class GroupLease:
     """Checks the next REPORT; raises `WireError` if impossible."""
     self._take_turn(sequence)
     # So that no sum of them is infinite.
-    if not 0 <= report.store_wait <= wire.LARGEST:
+    if not 0 <= report.work.store_wait <= wire.LARGEST:
       raise wire.WireError('A wait is not possible.')
     # Uncounted steps may have ended episodes already.
-    num_steps = report.env_steps + len(self.env_id)
+    num_steps = report.work.env_steps + len(self.env_id)
     self._check_episodes(report.episodes, num_steps)
 
   def _take_turn(self, sequence: int) -> None:
@@ -82,20 +82,20 @@ class GroupLease:
       )
     self._next += 1
 
-  def _check_episodes(
-    self, episodes: base.EndedEpisodes, num_steps: int
-  ) -> None:
-    count, local_id = len(episodes.env_id), episodes.env_id
-    if not count:
+  def _check_episodes(self, episodes: np.ndarray, num_steps: int) -> None:
+    if not len(episodes):
       return
-    if count > num_steps:
-      raise wire.WireError(f'{count} episodes cannot end in {num_steps} steps.')
+    if len(episodes) > num_steps:
+      raise wire.WireError(
+        f'{len(episodes)} episodes cannot end in {num_steps} steps.'
+      )
+    local_id = episodes['env_id']
     if not ((local_id >= 0) & (local_id < len(self.env_id))).all():
       raise wire.WireError('An episode is of no environment of the group.')
-    bound = wire.LARGEST * episodes.length
-    if not (np.abs(episodes.episode_return) <= bound).all():
+    bound = wire.LARGEST * episodes['length']
+    if not (np.abs(episodes['episode_return']) <= bound).all():
       raise wire.WireError("An episode's return is not possible.")
-    _check_values(episodes.terminated, "An episode's end")
+    _check_values(episodes['terminated'], "An episode's end")
 
 
 def _check_values(array: np.ndarray, name: str) -> None:
@@ -277,7 +277,7 @@ class RemoteStream(base.EnvStream):
     lease: GroupLease,
     sequence: int,
     leaves: list[np.ndarray],
-    episodes: base.EndedEpisodes,
+    episodes: np.ndarray,
     answer: Answer,
   ) -> None:
     """Takes a group's steps; raises `WireError` if they are invalid.
@@ -293,21 +293,19 @@ class RemoteStream(base.EnvStream):
         self._waiting.append(request)
         self._changed.notify()
 
-  def add_episodes(
-    self, lease: GroupLease, episodes: base.EndedEpisodes
-  ) -> None:
+  def add_episodes(self, lease: GroupLease, episodes: np.ndarray) -> None:
     """Logs a group's episodes, whose ids are within the group.
 
     Raises `WireError` if one is of an unknown task.
     """
-    if len(episodes.env_id):
-      num_tasks = max(1, len(self.spec.tasks))
-      if not ((episodes.task >= 0) & (episodes.task < num_tasks)).all():
+    if len(episodes):
+      num_tasks, task = max(1, len(self.spec.tasks)), episodes['task']
+      if not ((task >= 0) & (task < num_tasks)).all():
         raise wire.WireError('An episode is of no task of the run.')
-      env_id = lease.env_id[episodes.env_id]
-      # Copies, as a view would keep the whole message.
-      columns = map(np.copy, episodes._replace(env_id=env_id))
-      self._episodes.append(base.EndedEpisodes(*columns))
+      # A view would keep the whole message.
+      episodes = episodes.copy()
+      episodes['env_id'] = lease.env_id[episodes['env_id']]
+      self._episodes.append(episodes)
 
   def leave(self, lease: GroupLease) -> None:
     """Frees a group's slots; drops its steps that were not received yet."""

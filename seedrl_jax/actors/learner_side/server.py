@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import functools
 import logging
+import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -48,9 +49,7 @@ class _Session:
   def __init__(self, server: 'ActorServer', context: grpc.aio.ServicerContext):
     self._server = server
     self._context = context
-    # What the session waits for: actions from inference, None if the server
-    # closes, or a message.
-    self._answer: asyncio.Future[np.ndarray | None] | None = None
+    # Of what the session waits for: a message, or actions from inference.
     self._deadline: asyncio.Timeout | None = None
 
   async def serve(self) -> None:
@@ -64,13 +63,10 @@ class _Session:
     except _ServerCloses:
       if not self._server.ended:
         await self._context.abort(_Code.UNAVAILABLE, 'The learner stops.')
-      await self._write(wire.pack_json(wire.MessageKind.END, {}))
 
   def close(self) -> None:
     """Ends what the session waits for, as the server closes."""
-    if self._answer is not None and not self._answer.done():
-      self._answer.set_result(None)
-    elif self._deadline is not None and not self._deadline.expired():
+    if self._deadline is not None and not self._deadline.expired():
       self._deadline.reschedule(self._server.loop.time())
     # Otherwise it ends already, or writes: gRPC cannot send a status after
     # cutting that off.
@@ -104,18 +100,27 @@ class _Session:
     report = local_messages.unpack_report(message)
     grant.lease.accept_report(message.sequence, report)
     grant.stream.add_episodes(grant.lease, report.episodes)
-    server.reported = server.reported.plus(report)
+    total = map(operator.add, server.reported, report.work)
+    server.reported = local_messages.Work(*total)
     if feed.has_newer(report.version):
       return await server.loop.run_in_executor(server.copying, feed.message)
     return local_messages.NOTHING_NEWER
 
   async def _read(self, seconds: float) -> wire.Message | None:
     """Returns the next message; None at the end of the stream."""
-    if self._server.is_closed:
-      raise _ServerCloses
+    data = await self._wait(self._context.read(), seconds)
+    if data is grpc.aio.EOF:
+      return None
+    self._server.num_bytes += len(data)
+    return wire.parse(data)
+
+  async def _wait(
+    self, awaitable: Awaitable[Any], seconds: float | None
+  ) -> Any:
     try:
-      async with asyncio.timeout(seconds) as self._deadline:
-        data = await self._context.read()
+      left = 0 if self._server.is_closed else seconds
+      async with asyncio.timeout(left) as self._deadline:
+        return await awaitable
     except TimeoutError:
       if self._server.is_closed:
         raise _ServerCloses from None
@@ -124,10 +129,6 @@ class _Session:
       ) from None
     finally:
       self._deadline = None
-    if data is grpc.aio.EOF:
-      return None
-    self._server.num_bytes += len(data)
-    return wire.parse(data)
 
   async def _write(self, message: bytes) -> None:
     self._server.num_bytes += len(message)
@@ -137,18 +138,11 @@ class _Session:
     self, grant: slot_allocator.SlotGrant, message: wire.Message
   ) -> bytes:
     """Returns the message with the actions of inference."""
-    if self._server.is_closed:
-      raise _ServerCloses
-    answer = self._answer = self._server.loop.create_future()
+    answer = self._server.loop.create_future()
     deliver = functools.partial(self._deliver, answer)
-    try:
-      steps = self._server.codec.unpack_steps(message)
-      grant.stream.submit(grant.lease, message.sequence, *steps, deliver)
-      action = await answer
-    finally:
-      self._answer = None
-    if action is None:
-      raise _ServerCloses
+    steps = self._server.codec.unpack_steps(message)
+    grant.stream.submit(grant.lease, message.sequence, *steps, deliver)
+    action = await self._wait(answer, None)
     return self._server.codec.pack_actions(action, message.sequence)
 
   def _deliver(self, answer: asyncio.Future, action: np.ndarray) -> None:
@@ -193,7 +187,7 @@ class ActorServer:
     self.ended = False  # whether the training has ended
     self.num_bytes = 0  # of all messages, in both directions
     # Of groups that act themselves.
-    self.reported = local_messages.ReportTotals()
+    self.reported = local_messages.Work()
     self._sessions: set[_Session] = set()
     # When a stream last ended, in the loop's time.
     self._last_end = -float('inf')

@@ -71,16 +71,15 @@ class SlotAllocator:
 
   def allocate(self, hello: handshake.Hello) -> SlotGrant:
     """Finds slots for a group; raises `StreamRefused` if it cannot."""
-    acts_itself = hello.inference == handshake.LOCAL
     try:
-      index, lease = self._join(hello.num_envs, acts_itself)
+      index, lease = self._join(hello.num_envs, hello.acts_itself)
     except StreamRefused as e:
       # An actor without room asks again and again.
       full = e.code == _Code.RESOURCE_EXHAUSTED
       level = logging.DEBUG if full else logging.WARNING
       _log.log(level, 'Actor %r is rejected: %s', hello.name, e)
       raise
-    welcome = self._welcome(index, lease.env_id, acts_itself)
+    welcome = self._welcome(index, lease.env_id, hello.acts_itself)
     _log.debug('Actor %r joins as run %s.', hello.name, welcome.run_id)
     return SlotGrant(self.streams[index], lease, welcome)
 

@@ -210,9 +210,7 @@ class _ToyActor:
   def report(self) -> local_messages.Report:
     if self._error is not None and self._version != types.NO_VERSION:
       raise self._error
-    return local_messages.Report(
-      self._version, 1, 0.0, 0, local_messages.NO_EPISODES
-    )
+    return local_messages.Report(self._version, local_messages.Work(1))
 
   def take(self, version: int, leaves: Sequence[np.ndarray]) -> None:
     assert [x.shape for x in leaves] == [(), (2, 3)]

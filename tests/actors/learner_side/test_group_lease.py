@@ -45,7 +45,7 @@ def _bad_flag() -> bytes:
 def _episode(sequence: int = 0, **values: float) -> bytes:
   ended = toys.episodes(1)
   for name, value in values.items():
-    ended = ended._replace(**{name: np.array([value])})
+    ended[name] = value
   kind = toys.MID if sequence else toys.FIRST
   output = toys.output([4, 5, 6], kind)
   return toys.CODEC.pack_steps(output, ended, sequence)
@@ -108,31 +108,29 @@ def test_integers_are_bounded_too(value: float, dtype: type, passes: bool):
     remote_stream._check_values(np.array([[0, value]], dtype), 'X')
 
 
-def _report(**values: object) -> local_messages.Report:
-  report = local_messages.Report(1, 5, 0.5, 100, toys.episodes(1))
-  return report._replace(**values)
-
-
 def test_reports_follow_each_other():
   lease = remote_stream.GroupLease(np.array([4, 5, 6]), True)
-  lease.accept_report(0, _report())
+  work = local_messages.Work(5, 0.5, 100)
+  lease.accept_report(0, local_messages.Report(1, work, toys.episodes(1)))
   # Its last steps are not counted yet.
-  lease.accept_report(1, _report(env_steps=0, episodes=toys.episodes(0, 1, 2)))
+  ended = toys.episodes(0, 1, 2)
+  lease.accept_report(1, local_messages.Report(1, episodes=ended))
 
 
 @pytest.mark.parametrize(
-  'sequence, values, sentence',
+  'sequence, work, ended, sentence',
   [
-    (1, {}, 'Message 1 came instead of message 0'),
-    (0, {'store_wait': np.nan}, 'A wait'),
-    (0, {'store_wait': -1.0}, 'A wait'),
-    (0, {'episodes': toys.episodes(3)}, 'of no environment'),
-    (0, {'env_steps': 0, 'episodes': toys.episodes(0, 1, 2, 0)}, '4 episodes'),
+    (1, (5,), (1,), 'Message 1 came instead of message 0'),
+    (0, (5, np.nan), (1,), 'A wait'),
+    (0, (5, -1.0), (1,), 'A wait'),
+    (0, (5,), (3,), 'of no environment'),
+    (0, (0,), (0, 1, 2, 0), '4 episodes'),
   ],
 )
 def test_a_report_of_the_impossible_is_refused(
-  sequence: int, values: dict, sentence: str
+  sequence: int, work: tuple, ended: tuple[int, ...], sentence: str
 ):
   lease = remote_stream.GroupLease(np.array([4, 5, 6]), True)
+  work, ended = local_messages.Work(*work), toys.episodes(*ended)
   with pytest.raises(wire.WireError, match=sentence):
-    lease.accept_report(sequence, _report(**values))
+    lease.accept_report(sequence, local_messages.Report(1, work, ended))

@@ -59,11 +59,11 @@ def test_only_reverb_lets_actors_act_themselves(
   client = toys.Client(parts.actors.addresses[0])
   try:
     if backend == 'embedded':
-      hello = handshake.Hello(2, 'toy', handshake.LOCAL)
+      hello = handshake.Hello(2, 'toy', acts_itself=True)
       client.say(handshake.pack_hello(hello))
       assert '--config.actors.local_inference=True' in client.refused()[1]
       return
-    welcome = client.join(2, handshake.LOCAL)
+    welcome = client.join(2, acts_itself=True)
     local = welcome.local
     assert local is not None
     # After those of the learner's own environments.
@@ -75,7 +75,7 @@ def test_only_reverb_lets_actors_act_themselves(
     specs = agents.parameter_specs(params)
     assert local.parameters == handshake.spec_texts(specs)
     newer = local_messages.unpack_parameters(
-      client.report(0, env_steps=30), tuple(specs.values())
+      client.report(0, local_messages.Work(30)), tuple(specs.values())
     )
     assert newer is not None
     for ours, theirs in zip(newer[1], jax.tree.leaves(params), strict=True):

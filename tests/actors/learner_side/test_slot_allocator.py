@@ -21,21 +21,21 @@ def _allocator(*num_envs: int) -> slot_allocator.SlotAllocator:
   return slot_allocator.SlotAllocator({'id': 'x'}, streams, (1,), offer)
 
 
-def _hello(num_envs: int, inference: str) -> handshake.Hello:
-  return handshake.Hello(num_envs, 'toy', inference)
+def _hello(num_envs: int, acts_itself: bool = False) -> handshake.Hello:
+  return handshake.Hello(num_envs, 'toy', acts_itself)
 
 
 def test_the_emptiest_stream_comes_first():
   allocator = _allocator(4, 5)
-  grants = [allocator.allocate(_hello(2, handshake.CENTRAL)) for _ in range(4)]
+  grants = [allocator.allocate(_hello(2)) for _ in range(4)]
   assert [p.stream.num_envs for p in grants] == [5, 4, 5, 4]
   with pytest.raises(slot_allocator.StreamRefused, match='no room') as caught:
-    allocator.allocate(_hello(2, handshake.CENTRAL))
+    allocator.allocate(_hello(2))
   assert caught.value.code == _Code.RESOURCE_EXHAUSTED
 
 
 def test_who_acts_itself_has_ids_of_the_whole_run():
-  grant = _allocator(4, 5).allocate(_hello(3, handshake.LOCAL))
+  grant = _allocator(4, 5).allocate(_hello(3, True))
   assert grant.lease.env_id.tolist() == [0, 1, 2]
   assert grant.welcome.local is not None
   # Of the second stream, the emptier.
@@ -45,11 +45,11 @@ def test_who_acts_itself_has_ids_of_the_whole_run():
 def test_a_batch_limits_only_those_that_the_learner_acts_for():
   allocator = _allocator(4, 4)
   with pytest.raises(slot_allocator.StreamRefused, match=r'at most 2; .*size'):
-    allocator.allocate(_hello(3, handshake.CENTRAL))
-  assert allocator.allocate(_hello(3, handshake.LOCAL)).stream.num_free == 1
+    allocator.allocate(_hello(3))
+  assert allocator.allocate(_hello(3, True)).stream.num_free == 1
   # Each of the streams has a share of max_envs.
   with pytest.raises(
     slot_allocator.StreamRefused,
     match=r'each of the 2 .* at most 4; .*max_envs',
   ):
-    allocator.allocate(_hello(5, handshake.LOCAL))
+    allocator.allocate(_hello(5, True))
