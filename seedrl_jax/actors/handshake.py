@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import ml_collections
-import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.actors import wire
@@ -62,7 +61,7 @@ class LocalRun(NamedTuple):
   """What an actor needs to act and to write unrolls by itself."""
 
   config: dict[str, Any]  # by `local_config`
-  global_env_id: np.ndarray  # int32 `[num_envs]`, run-wide ids
+  global_env_id: list[int]  # `[num_envs]`, run-wide ids
   num_train_envs: int
   num_eval_envs: int
   block_width: int  # unrolls that are assembled side by side
@@ -133,9 +132,12 @@ def env_config(
 
   `affinity` is the first processor of the environments' threads; -1: any.
   """
-  # Instead of processes, start more actors.
-  local = {'num_threads': num_threads, 'processes': 0}
-  local['thread_affinity_offset'] = affinity
+  local = {
+    'num_threads': num_threads,
+    'thread_affinity_offset': affinity,
+    # Instead of processes, start more actors.
+    'processes': 0,
+  }
   return ml_collections.ConfigDict(welcome.env | local)
 
 
@@ -146,23 +148,17 @@ def pack_hello(hello: Hello) -> bytes:
 def unpack_hello(message: wire.Message) -> Hello:
   """Unpacks a HELLO message; raises `WireError` if it is invalid."""
   value = wire.unpack_json(message)
-  if value.keys() != _HELLO.keys():
-    raise wire.WireError(f'HELLO has the fields {sorted(value)!s:.200}.')
-  for name, allowed in _HELLO.items():
-    if not allowed.admits(value[name]):
-      raise wire.WireError(
-        f'HELLO cannot be understood: {name} is {value[name]!r:.99}.'
-      )
+  if value.keys() != _HELLO.keys() or not all(
+    allowed.admits(value[name]) for name, allowed in _HELLO.items()
+  ):
+    raise wire.WireError(f'HELLO cannot be understood: {value!s:.200}.')
   return Hello(**value | {'name': value['name'][:_MAX_NAME]})
 
 
 def pack_welcome(welcome: Welcome) -> bytes:
   """Packs a WELCOME message; raises `ValueError` if it cannot be sent."""
-  value, local = welcome._asdict(), welcome.local
-  if local is not None:
-    ids = local.global_env_id.tolist()
-    value['local'] = local._asdict() | {'global_env_id': ids}
-  return wire.pack_json(value)
+  local = welcome.local and welcome.local._asdict()
+  return wire.pack_json(welcome._asdict() | {'local': local})
 
 
 def unpack_welcome(message: wire.Message) -> Welcome:
@@ -171,10 +167,9 @@ def unpack_welcome(message: wire.Message) -> Welcome:
   try:
     local = value['local']
     if local is not None:
-      ids = np.array(local['global_env_id'], np.int32)
-      local = LocalRun(**local | {'global_env_id': ids})
+      local = LocalRun(**local)
     return Welcome(**value | {'local': local})
-  except (KeyError, TypeError, ValueError, OverflowError) as e:
+  except (KeyError, TypeError) as e:
     raise wire.WireError(f'WELCOME cannot be understood ({e!r:.200}).') from e
 
 

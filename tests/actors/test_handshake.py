@@ -16,7 +16,7 @@ _PLANE = types.ActionSpec(
 _SPEC = toys.SPEC._replace(action=_PLANE)
 _LOCAL = handshake.LocalRun(
   config={'agent': 'x', 'network': {'sizes': [1, 2], 'none': None}},
-  global_env_id=np.array([13, 14], np.int32),
+  global_env_id=[13, 14],
   num_train_envs=20,
   num_eval_envs=3,
   block_width=4,
@@ -48,20 +48,14 @@ def _through(welcome: handshake.Welcome) -> handshake.Welcome:
 )
 def test_hello_that_is_none_is_refused(value: dict):
   message = wire.parse(wire.pack_json(value))
-  with pytest.raises(wire.WireError, match=r'HELLO (has|cannot)'):
+  with pytest.raises(wire.WireError, match='HELLO cannot'):
     handshake.unpack_hello(message)
 
 
 def test_welcome_comes_out_as_it_went_in():
   welcome = _through(_WELCOME._replace(local=_LOCAL))
-  local = welcome.local
-  assert local is not None
-  assert welcome._replace(local=None) == _WELCOME
-  assert local.global_env_id.dtype == np.int32
-  assert local.global_env_id.tolist() == [13, 14]
-  assert list(local.parameters) == ['b', 'a']
-  ids = _LOCAL.global_env_id
-  assert local._replace(global_env_id=ids) == _LOCAL
+  assert welcome == _WELCOME._replace(local=_LOCAL)
+  assert list(welcome.local.parameters) == ['b', 'a']
 
 
 def _jsons(welcome: handshake.Welcome) -> dict[str, Any]:

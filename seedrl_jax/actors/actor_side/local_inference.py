@@ -60,8 +60,9 @@ class LocalInference:
     self._stream = stream
     self._config = ml_collections.ConfigDict(self._run.config)
     try:
+      self._global_env_id = np.array(self._run.global_env_id, np.int32)
       address = addresses.as_seen_from_actor(self._run.replay_address, learner)
-    except ValueError as e:
+    except (TypeError, ValueError, OverflowError) as e:
       raise IncompatibleLearner(str(e)) from e
     if not address.is_local and not security.insecure:
       raise IncompatibleLearner(
@@ -204,7 +205,7 @@ class LocalInference:
     self._store = self._connect(unroll_spec, width)
     self._assembler = assembler_lib.UnrollAssembler(
       self._store.table(table_configs.TABLE),
-      run.global_env_id,
+      self._global_env_id,
       agent.num_transitions(config.unroll_length),
       agent.overlap,
       width,
@@ -216,7 +217,7 @@ class LocalInference:
       device_step=self._device_step,
       sink=self._assembler,
       parameters=lambda: self._newest,
-      global_env_id=run.global_env_id,
+      global_env_id=self._global_env_id,
     )
 
   def _connect(

@@ -6,7 +6,7 @@ import functools
 import logging
 import operator
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -95,13 +95,14 @@ class _Session:
   async def _answer_report(
     self, grant: slot_allocator.SlotGrant, message: wire.Message
   ) -> bytes:
-    server, feed = self._server, self._server.allocator.feed
-    assert feed is not None
+    server, offer = self._server, self._server.allocator.local
+    assert offer is not None
     report = local_messages.unpack_report(message)
     grant.lease.accept_report(message.sequence, report)
     grant.stream.add_episodes(grant.lease, report.episodes)
     total = map(operator.add, server.reported, report.work)
     server.reported = local_messages.Work(*total)
+    feed = offer.feed
     if feed.has_newer(report.version):
       return await server.loop.run_in_executor(server.copying, feed.message)
     return local_messages.NOTHING_NEWER
@@ -197,10 +198,6 @@ class ActorServer:
     self._thread = threading.Thread(
       target=self._run, name='actors', daemon=True
     )
-    self._start()
-
-  def _start(self) -> None:
-    """Starts the thread; raises what kept it from listening."""
     self._thread.start()
     self._started.wait()
     if self._failure is not None:
@@ -256,17 +253,7 @@ class ActorServer:
       self._started.set()
 
   async def _serve_all(self) -> None:
-    num_rows = max(stream.batch_size for stream in self.streams)
-    num_slots = sum(stream.num_envs for stream in self.streams)
-    server = _make_grpc_server(
-      self._serve,
-      max_streams=num_slots + _EXTRA_STREAMS,
-      max_bytes=max(
-        self.codec.num_bytes(num_rows),
-        wire.HEADER_BYTES + wire.MAX_JSON_BYTES,
-        local_messages.MAX_REPORT_BYTES,
-      ),
-    )
+    server = self._make_grpc_server()
     with contextlib.ExitStack() as cleanup:
       try:
         self.addresses = tuple(
@@ -292,6 +279,34 @@ class ActorServer:
         if rest:
           await asyncio.wait(rest, timeout=_END_SECONDS)
 
+  def _make_grpc_server(self) -> grpc.aio.Server:
+    num_rows = max(stream.batch_size for stream in self.streams)
+    num_slots = sum(stream.num_envs for stream in self.streams)
+    max_bytes = max(
+      self.codec.num_bytes(num_rows),
+      wire.HEADER_BYTES + wire.MAX_JSON_BYTES,
+      local_messages.MAX_REPORT_BYTES,
+    )
+    server = grpc.aio.server(
+      maximum_concurrent_rpcs=num_slots + _EXTRA_STREAMS,
+      options=(
+        ('grpc.max_receive_message_length', max_bytes),
+        ('grpc.max_send_message_length', -1),
+        # Two learners would share a port and its actors.
+        ('grpc.so_reuseport', 0),
+        # Notices that an actor's machine is gone.
+        ('grpc.keepalive_time_ms', _KEEPALIVE_MS),
+        ('grpc.keepalive_timeout_ms', _KEEPALIVE_MS),
+        # Allows the actors' own pings.
+        ('grpc.http2.min_ping_interval_without_data_ms', _KEEPALIVE_MS // 4),
+      ),
+    )
+    handler = grpc.stream_stream_rpc_method_handler(self._serve)
+    server.add_generic_rpc_handlers([
+      grpc.method_handlers_generic_handler(wire.SERVICE, {wire.METHOD: handler})
+    ])
+    return server
+
   async def _serve(self, _: Any, context: grpc.aio.ServicerContext) -> None:
     session = _Session(self, context)
     self._sessions.add(session)
@@ -301,31 +316,6 @@ class ActorServer:
       self._sessions.discard(session)
       if not self.is_closed:
         self._last_end = self.loop.time()
-
-
-def _make_grpc_server(
-  serve: Callable[..., Any], max_streams: int, max_bytes: int
-) -> grpc.aio.Server:
-  """Returns a server that runs `serve` for every stream."""
-  server = grpc.aio.server(
-    maximum_concurrent_rpcs=max_streams,
-    options=(
-      ('grpc.max_receive_message_length', max_bytes),
-      ('grpc.max_send_message_length', -1),
-      # Two learners would share a port and its actors.
-      ('grpc.so_reuseport', 0),
-      # Notices that an actor's machine is gone.
-      ('grpc.keepalive_time_ms', _KEEPALIVE_MS),
-      ('grpc.keepalive_timeout_ms', _KEEPALIVE_MS),
-      # Allows the actors' own pings.
-      ('grpc.http2.min_ping_interval_without_data_ms', _KEEPALIVE_MS // 4),
-    ),
-  )
-  methods = {wire.METHOD: grpc.stream_stream_rpc_method_handler(serve)}
-  server.add_generic_rpc_handlers([
-    grpc.method_handlers_generic_handler(wire.SERVICE, methods)
-  ])
-  return server
 
 
 def make_server(

@@ -61,13 +61,10 @@ class SlotAllocator:
     """
     self.streams = tuple(streams)
     self.spec = streams[0].spec
-    # Parameters for actors that act themselves.
-    self.feed = local.feed if local is not None else None
+    self.local = local
     self._env_values = env_values
     self._seeds = np.random.default_rng(list(seed))
-    self._local = local
-    acts_itself = local is not None
-    handshake.pack_welcome(self._welcome(0, np.arange(1), acts_itself))
+    handshake.pack_welcome(self._welcome(0, np.arange(1), local))
 
   def allocate(self, hello: handshake.Hello) -> SlotGrant:
     """Finds slots for a group; raises `StreamRefused` if it cannot."""
@@ -79,7 +76,8 @@ class SlotAllocator:
       level = logging.DEBUG if full else logging.WARNING
       _log.log(level, 'Actor %r is rejected: %s', hello.name, e)
       raise
-    welcome = self._welcome(index, lease.env_id, hello.acts_itself)
+    offer = self.local if hello.acts_itself else None
+    welcome = self._welcome(index, lease.env_id, offer)
     _log.debug('Actor %r joins as run %s.', hello.name, welcome.run_id)
     return SlotGrant(self.streams[index], lease, welcome)
 
@@ -87,7 +85,7 @@ class SlotAllocator:
     self, num_envs: int, acts_itself: bool
   ) -> tuple[int, remote_stream.GroupLease]:
     """Returns the index of the stream that takes a group, and the lease."""
-    if acts_itself and self._local is None:
+    if acts_itself and self.local is None:
       raise StreamRefused(
         _Code.FAILED_PRECONDITION,
         '--inference=local: this learner keeps its unrolls in its own process, '
@@ -120,13 +118,13 @@ class SlotAllocator:
     )
 
   def _welcome(
-    self, index: int, env_id: np.ndarray, acts_itself: bool
+    self, index: int, env_id: np.ndarray, offer: LocalOffer | None
   ) -> handshake.Welcome:
-    offer, local = self._local, None
-    if acts_itself and offer is not None:
+    local = None
+    if offer is not None:
       local = handshake.LocalRun(
         config=offer.config,
-        global_env_id=offer.global_env_id[index][env_id],
+        global_env_id=offer.global_env_id[index][env_id].tolist(),
         num_train_envs=offer.env_spec.num_envs,
         num_eval_envs=offer.env_spec.num_eval_envs,
         block_width=offer.block_width,

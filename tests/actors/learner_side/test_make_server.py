@@ -67,7 +67,7 @@ def test_only_reverb_lets_actors_act_themselves(
     local = welcome.local
     assert local is not None
     # After those of the learner's own environments.
-    assert local.global_env_id.tolist() == [2, 3]
+    assert local.global_env_id == [2, 3]
     assert (local.num_train_envs, local.num_eval_envs) == (6, 0)
     assert local.config['network']['hidden_sizes'] == [8]
     assert not local.config.keys() & {'actors', 'checkpoint', 'env'}

@@ -52,7 +52,7 @@ def test_reports_are_counted_and_answered_with_parameters():
     client = toys.Client(server.addresses[0])
     local = client.join(3, acts_itself=True).local
     assert local is not None
-    assert local.global_env_id.tolist() == [100, 101, 102]
+    assert local.global_env_id == [100, 101, 102]
     assert local.replay_address == 'localhost:8000'
     newer = local_messages.unpack_parameters(
       client.report(0, local_messages.Work(4)), specs

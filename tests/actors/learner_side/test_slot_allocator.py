@@ -39,7 +39,7 @@ def test_who_acts_itself_has_ids_of_the_whole_run():
   assert grant.lease.env_id.tolist() == [0, 1, 2]
   assert grant.welcome.local is not None
   # Of the second stream, the emptier.
-  assert grant.welcome.local.global_env_id.tolist() == [54, 55, 56]
+  assert grant.welcome.local.global_env_id == [54, 55, 56]
 
 
 def test_a_batch_limits_only_those_that_the_learner_acts_for():
