@@ -4,6 +4,7 @@ Each program is the child (`child.Child`) of a Ray actor. Learners are a gang:
 they start, end and start again together, and the run's actors with them.
 """
 
+import asyncio
 import importlib
 import os
 import re
@@ -56,41 +57,6 @@ class Host(NamedTuple):
   address: str
   port: int
   actors_port: int
-
-
-class _Member:
-  """A program of the run: its Ray actor, and how far it is."""
-
-  def __init__(self, handle: Any, show: Say):
-    self.handle = handle
-    # Ray's reference to what the program does next.
-    self.pending: Any = None
-    self.has_started = self.has_ended = False
-    # Of a program that has ended; None: lost.
-    self.code: int | None = None
-    self.ended_at = 0.0
-    self._show = show
-
-  def start(self, command: Sequence[str], access: access_lib.Access) -> None:
-    """Starts the program as soon as its Ray actor has a place."""
-    everything = os.environ.items()
-    variables = {k: v for k, v in everything if k.startswith(_VARIABLES)}
-    self.pending = self.handle.start.remote(
-      command, os.getcwd(), variables, access.files_in(command)
-    )
-
-  def take(self, output: Sequence[str | int] | None) -> None:
-    """Takes what was pending, and asks for more."""
-    self.has_started = True
-    for item in output or ():
-      if isinstance(item, int):
-        self.finish(item)
-      else:
-        self._show(item)
-    self.pending = self.handle.read.remote()
-
-  def finish(self, code: int | None) -> None:
-    self.code, self.has_ended, self.ended_at = code, True, time.monotonic()
 
 
 class RayRun:
@@ -148,7 +114,7 @@ class RayRun:
     """
     failures = 0
     while not self._is_stopped:
-      reason, is_counted = self._start()
+      reason, is_counted = asyncio.run(self._start())
       failures += is_counted
       if not reason:
         return
@@ -159,8 +125,8 @@ class RayRun:
         "which the learners' nodes must share."
       )
 
-  def _start(self) -> tuple[str, bool]:
-    """Runs learners and actors once; returns `plan.failure`."""
+  async def _start(self) -> tuple[str, bool]:
+    """Runs learners and actors once; returns `failure` of the learners."""
     bundle = {'CPU': self._plan.learner_cpus, 'GPU': self._plan.learner_gpus}
     bundle = {name: count for name, count in bundle.items() if count}
     # A learner takes all devices that it sees, and a lost node should take one
@@ -168,20 +134,21 @@ class RayRun:
     group = self._ray.util.placement_group(
       [bundle] * self._plan.learners, strategy='STRICT_SPREAD'
     )
-    self._learners: list[_Member] = []
-    self._actors: list[_Member] = []
+    # Ray actors, first those of the learners; and those whose program runs.
+    self._handles: list[Any] = []
+    self._running: list[Any] = []
+    self._is_ending = False
     try:
       if not self._wait_for_nodes(group):
         return '', False
       try:
-        self._place(group)
+        learners = self._place(group)
       except self._ray.exceptions.RayError as e:
         return f'learners could not be placed ({e})', True
-      self._watch()
-      return failure([m.code for m in self._learners])
+      return failure(await self._watch(learners))
     finally:
-      for member in (*self._learners, *self._actors):
-        self._ray.kill(member.handle)
+      for handle in self._handles:
+        self._ray.kill(handle)
       self._ray.util.remove_placement_group(group)
 
   def _wait_for_nodes(self, group: Any) -> bool:
@@ -202,96 +169,121 @@ class RayRun:
         raise RunFailed(missing)
     return True
 
-  def _place(self, group: Any) -> None:
+  def _place(self, group: Any) -> list[asyncio.Task[int | None]]:
+    """Starts all programs; returns those of the learners."""
+    plan = self._plan
     strategies = self._ray.util.scheduling_strategies
-    for index in range(self._plan.learners):
-      handle = self._make(
-        num_cpus=self._plan.learner_cpus,
-        num_gpus=self._plan.learner_gpus,
+    for index in range(plan.learners):
+      self._make_child(
+        num_cpus=plan.learner_cpus,
+        num_gpus=plan.learner_gpus,
         scheduling_strategy=strategies.PlacementGroupSchedulingStrategy(
           group, index
         ),
-      ).remote()
-      show = self._prefixed(f'learner {index}') if index else self._show
-      self._learners.append(_Member(handle, show))
-    self._hosts = self._find_hosts(group)
-    addresses = [host.address for host in self._hosts]
+      )
+    hosts = self._find_hosts(group)
+    addresses = [host.address for host in hosts]
     self._say(f'learners on {", ".join(addresses)}.')
     access = self._access or access_lib.Access()
-    if self._plan.actors and not self._access:
+    if plan.actors and not self._access:
       access = access_lib.make(addresses)
-    for index, learner in enumerate(self._learners):
-      command = learner_command(
-        self._plan, self._hosts, index, access.learner_flags
-      )
-      learner.start(command, access)
-    self._secrets = access
-    self._actors += map(self._start_actor, range(self._plan.actors))
+    learners = []
+    for index, handle in enumerate(self._handles):
+      command = learner_command(plan, hosts, index, access.learner_flags)
+      show = self._prefixed(f'learner {index}') if index else self._show
+      program = self._run_program(handle, command, access, show)
+      learners.append(asyncio.create_task(program))
+    self._actors = []
+    for index in range(plan.actors):
+      command = actor_command(plan, hosts, index, access.actor_flags)
+      actor = self._keep_actor(index, command, access)
+      self._actors.append(asyncio.create_task(actor))
+    return learners
+
+  def _make_child(self, **options: Any) -> Any:
+    handle = self._make(**options).remote()
+    self._handles.append(handle)
+    return handle
 
   def _find_hosts(self, group: Any) -> list[Host]:
     ports = self._ray.get(
-      [member.handle.free_ports.remote(2) for member in self._learners],
+      [handle.free_ports.remote(2) for handle in self._handles],
       timeout=_WORKER_SECONDS,
     )
     nodes = {n['NodeID']: n['NodeManagerAddress'] for n in self._ray.nodes()}
     places = self._ray.util.placement_group_table(group)['bundles_to_node_id']
     return [Host(nodes[places[i]], *pair) for i, pair in enumerate(ports)]
 
-  def _start_actor(self, index: int) -> _Member:
-    handle = self._make(
-      num_cpus=self._plan.actor_cpus, scheduling_strategy='SPREAD'
-    ).remote()
-    actor = _Member(handle, self._prefixed(f'actor {index}'))
-    command = actor_command(
-      self._plan, self._hosts, index, self._secrets.actor_flags
+  async def _run_program(
+    self,
+    handle: Any,
+    command: Sequence[str],
+    access: access_lib.Access,
+    show: Say,
+  ) -> int | None:
+    """Runs a program; returns its exit code, or None if it was lost."""
+    everything = os.environ.items()
+    variables = {k: v for k, v in everything if k.startswith(_VARIABLES)}
+    output = handle.run.options(num_returns='streaming').remote(
+      command, os.getcwd(), variables, access.files_in(command)
     )
-    actor.start(command, self._secrets)
-    return actor
+    try:
+      async for reference in output:
+        item = await reference
+        if isinstance(item, int):
+          return item
+        if item is None:
+          self._running.append(handle)
+        else:
+          show(item)
+    except self._ray.exceptions.RayActorError:
+      pass
+    finally:
+      if handle in self._running:
+        self._running.remove(handle)
+    return None
 
-  def _watch(self) -> None:
-    """Keeps actors running until a learner ends; then ends all."""
-    while not any(m.has_ended for m in self._learners) and not self._is_stopped:
-      self._poll([*self._learners, *self._actors])
-      for index, actor in enumerate(self._actors):
-        # With 0, the training has ended, or someone has ended the actor.
-        has_died = actor.has_ended and actor.code != 0
-        if has_died and time.monotonic() > actor.ended_at + _PAUSE:
-          how = 'lost' if actor.code is None else f'exit code {actor.code}'
-          self._say(f'actor {index} has died ({how}) and starts again.')
-          self._ray.kill(actor.handle)
-          self._actors[index] = self._start_actor(index)
-    # Learners that finish do so together.
-    has_failed = any(m.has_ended and m.code != 0 for m in self._learners)
-    self._end(self._learners, _LEARNER_SECONDS, self._is_stopped or has_failed)
-    self._end([m for m in self._actors if m.has_started], _ACTOR_SECONDS, True)
-
-  def _poll(self, members: Sequence[_Member]) -> None:
-    """Waits a second at most for what programs do."""
-    waiting = {m.pending: m for m in members if not m.has_ended}
-    if not self._ray.wait([*waiting], timeout=1.0)[0]:
-      return
-    # All that are ready now, so that none is kept waiting.
-    for ready in self._ray.wait(
-      [*waiting], num_returns=len(waiting), timeout=0.0
-    )[0]:
-      try:
-        waiting[ready].take(self._ray.get(ready))
-      except self._ray.exceptions.RayActorError:
-        waiting[ready].finish(None)
-
-  def _end(
-    self, members: Sequence[_Member], seconds: float, tell: bool
+  async def _keep_actor(
+    self, index: int, command: Sequence[str], access: access_lib.Access
   ) -> None:
-    """Waits until programs end, which `tell` asks them to; leaves late ones."""
-    deadline = time.monotonic() + seconds
-    left = [m for m in members if not m.has_ended]
-    for member in left if tell else ():
-      member.handle.end.remote()
-    while left and time.monotonic() < deadline:
-      self._poll(left)
-      left = [m for m in left if not m.has_ended]
-    for member in left:
-      member.finish(_KILLED)
+    """Runs an actor; again if it dies, unless all end."""
+    show = self._prefixed(f'actor {index}')
+    while True:
+      handle = self._make_child(
+        num_cpus=self._plan.actor_cpus, scheduling_strategy='SPREAD'
+      )
+      code = await self._run_program(handle, command, access, show)
+      # With 0, the training has ended, or someone has ended the actor.
+      if code == 0:
+        return
+      await asyncio.sleep(_PAUSE)
+      if self._is_ending:
+        return
+      how = 'lost' if code is None else f'exit code {code}'
+      self._say(f'actor {index} has died ({how}) and starts again.')
+      self._ray.kill(handle)
+
+  async def _watch(
+    self, learners: Sequence[asyncio.Task[int | None]]
+  ) -> list[int | None]:
+    """Waits until a learner ends; then ends all. Returns learners' codes."""
+    while not self._is_stopped and not any(t.done() for t in learners):
+      await asyncio.wait(learners, timeout=1.0)
+    # Learners that finish do so together.
+    has_failed = any(t.done() and t.result() != 0 for t in learners)
+    handles = self._handles[: len(learners)]
+    if self._is_stopped or has_failed:
+      for handle in handles:
+        handle.end.remote()
+    await asyncio.wait(learners, timeout=_LEARNER_SECONDS)
+    self._is_ending = True
+    actors = [handle for handle in self._running if handle not in handles]
+    for handle in actors:
+      handle.end.remote()
+    deadline = time.monotonic() + _ACTOR_SECONDS
+    while time.monotonic() < deadline and {*actors} & {*self._running}:
+      await asyncio.sleep(0.1)
+    return [t.result() if t.done() else _KILLED for t in learners]
 
   def _say(self, text: str) -> None:
     self._show(f'ray_cluster: {text}')

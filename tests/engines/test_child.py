@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,24 +15,16 @@ from seedrl_jax.engines import child
 from tests import runs
 
 
-def _run(code: str, **files: bytes) -> child.Child:
-  """Starts Python code with the files' paths as arguments."""
-  started = child.Child()
+def _run(code: str, **files: bytes) -> tuple[child.Child, Iterator]:
+  """Runs Python code with the files' paths as arguments."""
+  program = child.Child()
   places = [f'{{{name}}}' for name in files]
   command = [sys.executable, '-c', textwrap.dedent(code), *places]
-  started.start(command, '/', {'MINE': 'set'}, files)
-  return started
-
-
-def _all(started: child.Child) -> list[str | int]:
-  output: list[str | int] = []
-  while not output or not isinstance(output[-1], int):
-    output += started.read()
-  return output
+  return program, program.run(command, '/', {'MINE': 'set'}, files)
 
 
 def test_output_comes_before_the_exit_code():
-  started = _run(
+  _, output = _run(
     """
     import os, sys
     print(os.getcwd(), os.environ['MINE'], open(sys.argv[1]).read(), flush=True)
@@ -39,13 +32,11 @@ def test_output_comes_before_the_exit_code():
     """,
     secret=b'told',
   )
-  assert _all(started) == ['/ set told', 'bad', 1]
+  assert list(output) == [None, '/ set told', 'bad', 1]
 
 
 def test_what_cannot_start_says_so(tmp_path: pathlib.Path):
-  started = child.Child()
-  started.start(['x'], str(tmp_path / 'no'), {}, {})
-  message, code = _all(started)
+  _, message, code = child.Child().run(['x'], str(tmp_path / 'no'), {}, {})
   assert f'cannot be started in {tmp_path}/no: ' in str(message)
   assert code == 127
 
@@ -53,14 +44,16 @@ def test_what_cannot_start_says_so(tmp_path: pathlib.Path):
 def test_end_reaches_it_though_the_worker_blocks_signals():
   old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
   try:
-    started = _run('import time; print("up", flush=True); time.sleep(600)')
+    program, output = _run(
+      'import time; print("up", flush=True); time.sleep(600)'
+    )
+    assert [next(output), next(output)] == [None, 'up']
   finally:
     signal.pthread_sigmask(signal.SIG_SETMASK, old)
-  assert started.read() == ['up']
-  started.end()
-  assert _all(started) == [-signal.SIGTERM]
+  program.end()
+  assert list(output) == [-signal.SIGTERM]
   # Has no effect any more.
-  started.end()
+  program.end()
 
 
 def test_ports_are_free_and_differ():
@@ -71,10 +64,10 @@ def test_ports_are_free_and_differ():
 _WORKER = """
 import sys, time
 from seedrl_jax.engines import child
-started = child.Child()
 code = 'import os, time; print(os.getpid(), flush=True); time.sleep(600)'
-started.start([sys.executable, '-c', code], '/', {}, {})
-print(started.read()[0], flush=True)
+output = child.Child().run([sys.executable, '-c', code], '/', {}, {})
+next(output)
+print(next(output), flush=True)
 time.sleep(600)
 """
 
