@@ -94,11 +94,7 @@ class EnvStream(abc.ABC):
   spec: types.StreamSpec
   num_envs: int  # their ids are `[0, num_envs)`
   batch_size: int  # the most environments in one `recv`
-
-  @property
-  def min_batch_size(self) -> int:
-    """The fewest environments in one `recv`."""
-    return self.batch_size
+  min_batch_size: int  # the fewest
 
   @abc.abstractmethod
   def recv(self) -> types.EnvOutput:
@@ -252,7 +248,7 @@ class LocalStream(EnvStream):
         for bound in (action.minimum, action.maximum)
       )
     self.num_envs = num_envs
-    self.batch_size = batch_size
+    self.batch_size = self.min_batch_size = batch_size
     self._statistics = EpisodeStatistics(self.tasks)
     # Guards `_closed` and the conditions for which a subclass's `recv` waits.
     self._changed = threading.Condition()

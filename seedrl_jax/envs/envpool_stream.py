@@ -38,7 +38,7 @@ def _pool_spec(config: types.Config) -> tuple[Any, dict[str, Any]]:
   with registry.use_envpool() as envpool:
     # Fails, with EnvPool's message, if the id needs a file of the user's.
     default = envpool.make_spec(config.id)
-    options = registry.envpool_options(config, _values(default))
+    options = registry.envpool_options(config, default.config._asdict())
     try:
       return envpool.make_spec(config.id, **options), options
     except TypeError as e:
@@ -47,18 +47,12 @@ def _pool_spec(config: types.Config) -> tuple[Any, dict[str, Any]]:
       ) from e
 
 
-def _values(pool_spec: Any) -> dict[str, Any]:
-  return dict(
-    zip(pool_spec._config_keys, pool_spec._config_values, strict=True)
-  )
-
-
 def _stream_spec(config: types.Config, pool_spec: Any) -> types.StreamSpec:
-  values = _values(pool_spec)
-  if values['max_num_players'] > 1:
+  values, flag = pool_spec.config, f'--config.env.id={config.id}'
+  if values.max_num_players > 1:
     raise ValueError(
-      f'--config.env.id={config.id}: has {values["max_num_players"]} players, '
-      'but an agent plays alone here; choose a single-player environment.'
+      f'{flag}: has {values.max_num_players} players, but an agent plays alone '
+      'here; choose a single-player environment.'
     )
 
   def array_spec(key: str) -> types.ArraySpec:
@@ -70,7 +64,6 @@ def _stream_spec(config: types.Config, pool_spec: Any) -> types.StreamSpec:
     is_choice = not shape and high - low < _MOST_VALUES
     return specs.array_spec(shape, array.dtype, low, high, flag, is_choice)
 
-  flag = f'--config.env.id={config.id}'
   keys = _observation_keys(config, pool_spec)
   # MuJoCo's frame skip is of the physics; results are counted in steps.
   is_mujoco = registry.family(config.id) == 'mujoco'
@@ -78,7 +71,7 @@ def _stream_spec(config: types.Config, pool_spec: Any) -> types.StreamSpec:
     observation=nest.unflatten(keys, map(array_spec, nest.flatten(keys))),
     # Not of the array, which gives scalars an axis of their own.
     action=specs.action_spec(pool_spec.action_space, flag),
-    action_repeat=1 if is_mujoco else values.get('frame_skip', 1),
+    action_repeat=1 if is_mujoco else getattr(values, 'frame_skip', 1),
     name=config.id,
   )
   return specs.joined_spec(action_masks.with_mask(config, spec))

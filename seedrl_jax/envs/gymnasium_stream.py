@@ -83,12 +83,9 @@ class GymnasiumStream(base.LocalStream):
       raise
     # Actions that each group still needs.
     self._missing = [len(group.env_id) for group in self._groups]
+    self.min_batch_size = self._missing[-1]
     for group in self._groups:
       self._start(group)
-
-  @property
-  def min_batch_size(self) -> int:
-    return len(self._groups[-1].env_id)
 
   def recv(self) -> types.EnvOutput:
     output = self._outputs.get()

@@ -106,6 +106,8 @@ class TaskStream(base.LocalStream):
     """
     batch_size = sum(stream.batch_size for stream in streams.values())
     super().__init__(spec, spec.action.dtype, len(tasks), batch_size, tasks)
+    fewest = [stream.min_batch_size for stream in streams.values()]
+    self.min_batch_size = sum(fewest)
     self._parts: dict[int, _Part] = {}
     self._local_id = np.empty(len(tasks), np.int32)
     for task, stream in streams.items():
@@ -113,10 +115,6 @@ class TaskStream(base.LocalStream):
       self._parts[task] = _Part(stream, env_id)
       self._local_id[env_id] = np.arange(len(env_id))
       self.steps_per_second = stream.steps_per_second
-
-  @property
-  def min_batch_size(self) -> int:
-    return sum(part.stream.min_batch_size for part in self._parts.values())
 
   def recv(self) -> types.EnvOutput:
     outputs = []

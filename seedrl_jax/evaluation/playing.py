@@ -120,7 +120,7 @@ class WrappedStream(envs.EnvStream):
   def __init__(self, stream: envs.EnvStream):
     self.spec = stream.spec
     self.num_envs = stream.num_envs
-    self.batch_size = stream.batch_size
+    self.batch_size = self.min_batch_size = stream.batch_size
     self._stream = stream
 
   def recv(self) -> types.EnvOutput:

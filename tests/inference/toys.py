@@ -108,14 +108,10 @@ class Stream(envs.EnvStream):
     self.outputs: list[types.EnvOutput] = []
     self.actions: list[np.ndarray] = []
     self._schedule = iter(schedule)
-    self._min_batch_size = min_batch_size or self.batch_size
+    self.min_batch_size = min_batch_size or self.batch_size
     self._count = np.zeros(num_envs, np.int64)
     self._last_action = np.zeros(num_envs, np.int32)
     self._awaited: list[int] = []
-
-  @property
-  def min_batch_size(self) -> int:
-    return self._min_batch_size
 
   def recv(self) -> types.EnvOutput:
     ids = next(self._schedule, None)

@@ -153,6 +153,7 @@ class RemoteStream(base.EnvStream):
     self.spec = spec
     self.num_envs = num_envs
     self.batch_size = batch_size
+    self.min_batch_size = 1  # as a group may have one environment
     self._enough = min_batch_size
     self._timeout = timeout
     self._episodes = base.EpisodeLog()
@@ -169,11 +170,6 @@ class RemoteStream(base.EnvStream):
     # Ids that left since, and before, the last batch was received.
     self._left: list[np.ndarray] = []
     self._dropped = _NO_ID
-
-  @property
-  def min_batch_size(self) -> int:
-    """Always 1, as a group may have one environment."""
-    return 1
 
   @property
   def num_connected(self) -> int:

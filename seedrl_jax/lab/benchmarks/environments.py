@@ -28,7 +28,7 @@ class FreeStream(envs.EnvStream):
     """`batch_size` must divide `num_envs`."""
     self.spec = spec
     self.num_envs = num_envs
-    self.batch_size = batch_size
+    self.batch_size = self.min_batch_size = batch_size
     self._closed = False
     groups = num_envs // batch_size
     self._env_ids = np.split(np.arange(num_envs, dtype=np.int32), groups)
