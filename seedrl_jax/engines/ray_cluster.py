@@ -5,6 +5,7 @@ they start, end and start again together, and the run's actors with them.
 """
 
 import asyncio
+import contextlib
 import importlib
 import os
 import re
@@ -136,7 +137,7 @@ class RayRun:
     )
     # Ray actors, first those of the learners; and those whose program runs.
     self._handles: list[Any] = []
-    self._running: list[Any] = []
+    self._running: set[Any] = set()
     self._is_ending = False
     try:
       if not self._wait_for_nodes(group):
@@ -227,21 +228,18 @@ class RayRun:
     output = handle.run.options(num_returns='streaming').remote(
       command, os.getcwd(), variables, access.files_in(command)
     )
-    try:
+    code = None
+    with contextlib.suppress(self._ray.exceptions.RayActorError):
       async for reference in output:
         item = await reference
-        if isinstance(item, int):
-          return item
         if item is None:
-          self._running.append(handle)
+          self._running.add(handle)
+        elif isinstance(item, int):
+          code = item
         else:
           show(item)
-    except self._ray.exceptions.RayActorError:
-      pass
-    finally:
-      if handle in self._running:
-        self._running.remove(handle)
-    return None
+    self._running.discard(handle)
+    return code
 
   async def _keep_actor(
     self, index: int, command: Sequence[str], access: access_lib.Access
@@ -277,11 +275,11 @@ class RayRun:
         handle.end.remote()
     await asyncio.wait(learners, timeout=_LEARNER_SECONDS)
     self._is_ending = True
-    actors = [handle for handle in self._running if handle not in handles]
+    actors = self._running.difference(handles)
     for handle in actors:
       handle.end.remote()
     deadline = time.monotonic() + _ACTOR_SECONDS
-    while time.monotonic() < deadline and {*actors} & {*self._running}:
+    while time.monotonic() < deadline and actors & self._running:
       await asyncio.sleep(0.1)
     return [t.result() if t.done() else _KILLED for t in learners]
 
