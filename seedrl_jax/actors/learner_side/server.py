@@ -198,6 +198,10 @@ class ActorServer:
     self._thread = threading.Thread(
       target=self._run, name='actors', daemon=True
     )
+    self._start()
+
+  def _start(self) -> None:
+    """Starts the thread; raises what kept it from listening."""
     self._thread.start()
     self._started.wait()
     if self._failure is not None:
