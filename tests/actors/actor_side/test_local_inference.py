@@ -110,7 +110,7 @@ def _welcome(config: Any, stream: Any, /, **values: Any) -> handshake.Welcome:
   agent = agents.load_agent(config, env_spec)
   local = {
     'config': handshake.local_config(config),
-    'global_env_id': np.arange(_NUM_ENVS, dtype=np.int32),
+    'global_env_id': list(range(_NUM_ENVS)),
     'num_train_envs': _NUM_ENVS,
     'num_eval_envs': 0,
     'block_width': 4,
@@ -188,8 +188,8 @@ def test_a_thread_acts_with_what_it_took_and_reports_it():
   while 4 not in versions:
     local.wait()
     report = local.report()
-    steps += report.env_steps
-    episodes += report.episodes.env_id.tolist()
+    steps += report.work.env_steps
+    episodes += report.episodes['env_id'].tolist()
     if steps > 100:
       local.take(4, leaves)
     for unroll in list(inserted.unrolls):
@@ -197,8 +197,8 @@ def test_a_thread_acts_with_what_it_took_and_reports_it():
   local.close()
   # It went on acting during the last report.
   report = local.report()
-  steps += report.env_steps
-  episodes += report.episodes.env_id.tolist()
+  steps += report.work.env_steps
+  episodes += report.episodes['env_id'].tolist()
   assert versions == {3, 4}
   # Catch ends every ninth step.
   assert set(episodes) == {0, 1, 2, 3}
@@ -210,7 +210,7 @@ def test_can_be_closed_before_there_are_parameters():
   local = _local(_vtrace(), _Inserted())
   local.start()
   local.close()
-  assert local.report().env_steps == 0
+  assert local.report().work.env_steps == 0
 
 
 def test_a_failure_of_the_thread_is_raised_by_the_next_report():
