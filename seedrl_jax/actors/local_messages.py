@@ -1,7 +1,8 @@
 """Messages of actors that act themselves: reports out, parameters in.
 
-PARAMETERS has one row with every leaf, in the order of the handshake, or no row
-if there is nothing newer. A report is due about once an unroll.
+PARAMETERS has one row with the version and every leaf, in the order of the
+handshake, or no row if there is nothing newer. A report is due about once an
+unroll.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,8 +15,9 @@ from seedrl_jax.actors import wire
 
 # The newest episodes are kept, which take a fifth of this size.
 _MAX_EPISODES, MAX_REPORT_BYTES = 10_000, 1 << 20
+_VERSION = types.ArraySpec((), np.dtype('<i4'))
 _REPORT_COLUMNS = (
-  types.ArraySpec((), np.dtype('<i4')),  # version
+  _VERSION,
   types.ArraySpec((), np.dtype('<u4')),  # env_steps
   types.ArraySpec((), np.dtype('<f8')),  # store_wait
   types.ArraySpec((), np.dtype('<u8')),  # store_bytes
@@ -38,15 +40,10 @@ class Report(NamedTuple):
   episodes: np.ndarray = wire.NO_EPISODES  # `[n]`, `base.EPISODE`
 
 
-def pack_report(report: Report, sequence: int) -> bytes:
-  """Returns the message; `sequence` counts a stream's reports from 0."""
-  return wire.pack(
-    [report.version, *report.work],
-    _REPORT_COLUMNS,
-    1,
-    sequence,
-    report.episodes[-_MAX_EPISODES:],
-  )
+def pack_report(report: Report) -> bytes:
+  """Returns the message, with the newest episodes."""
+  head, episodes = [report.version, *report.work], report.episodes
+  return wire.pack(head, _REPORT_COLUMNS, 1, episodes[-_MAX_EPISODES:])
 
 
 def unpack_report(message: wire.Message) -> Report:
@@ -59,7 +56,7 @@ def unpack_report(message: wire.Message) -> Report:
 
 
 # PARAMETERS without any.
-NOTHING_NEWER = wire.pack([], [], rows=0, sequence=0)
+NOTHING_NEWER = wire.pack([], [], rows=0)
 
 
 class ParameterFeed:
@@ -93,8 +90,8 @@ class ParameterFeed:
     """Packs the newest parameters; only one thread may call it."""
     version, leaves = self._latest()
     if version != self._version:
-      specs = self.specs.values()
-      self._message = wire.pack(leaves, specs, rows=1, sequence=version)
+      columns = _VERSION, *self.specs.values()
+      self._message = wire.pack([version, *leaves], columns, rows=1)
       self._version = version
     return self._message
 
@@ -105,5 +102,5 @@ def unpack_parameters(
   """Returns version and leaves, None if nothing is newer; raises WireError."""
   if not message.rows:
     return None
-  leaves, _ = wire.unpack(message, specs)
-  return message.sequence, [leaf[0] for leaf in leaves]
+  (version, *leaves), _ = wire.unpack(message, (_VERSION, *specs))
+  return int(version[0]), [leaf[0] for leaf in leaves]

@@ -4,7 +4,7 @@ HELLO, of the actor, and WELCOME hold JSON; the actor's STEPS are answered with
 ACTIONS, or its REPORTs with PARAMETERS (`local_messages`). So the order tells
 what a message is. The stream ends without an error when the training has ended.
 
-The handshake settles the arrays' specs; then each message is a 24-byte header,
+The handshake settles the arrays' specs; then each message is a 16-byte header,
 the arrays and the episodes that ended, back to back. All numbers are little
 endian. Unpacking any bytes gives arrays of the agreed shapes or raises
 `WireError`.
@@ -31,8 +31,8 @@ MAX_JSON_BYTES = 1 << 16
 LARGEST = step_checks.LARGEST_REWARD
 
 _MAGIC = b'SRLA'
-# Magic, version, rows, episodes and sequence, with two bytes of padding.
-_HEADER = struct.Struct('<4sH2xIIQ')
+# Magic, version, rows and episodes, with two bytes of padding.
+_HEADER = struct.Struct('<4sH2xII')
 HEADER_BYTES = _HEADER.size
 
 _OUTPUT_COLUMNS = (
@@ -49,15 +49,10 @@ class WireError(ValueError):
 
 
 class Message(NamedTuple):
-  """A message whose header is right.
-
-  `sequence` is a message's number in the stream, from 0, but the version of
-  PARAMETERS.
-  """
+  """A message whose header is right."""
 
   rows: int  # number of environments
   episodes: int  # number of finished episodes
-  sequence: int
   body: memoryview  # the bytes after the header
 
 
@@ -65,8 +60,7 @@ def parse(message: bytes) -> Message:
   """Splits a message; raises `WireError` if it is foreign."""
   if len(message) < _HEADER.size:
     raise WireError(f'A message of {len(message)} bytes has no whole header.')
-  header = _HEADER.unpack_from(message)
-  magic, version, rows, episodes, sequence = header
+  magic, version, rows, episodes = _HEADER.unpack_from(message)
   if magic != _MAGIC:
     raise WireError('The message is not of the protocol of actors.')
   if version != VERSION:
@@ -75,7 +69,7 @@ def parse(message: bytes) -> Message:
       f'this side speaks version {VERSION}: install the same release of '
       'seedrl-jax on both sides.'
     )
-  return Message(rows, episodes, sequence, memoryview(message)[_HEADER.size :])
+  return Message(rows, episodes, memoryview(message)[_HEADER.size :])
 
 
 def pack_json(value: dict[str, Any]) -> bytes:
@@ -91,7 +85,7 @@ def pack_json(value: dict[str, Any]) -> bytes:
       f"The run's settings have {len(body)} bytes of JSON, too many to send "
       'to actors.'
     )
-  return _HEADER.pack(_MAGIC, VERSION, 0, 0, 0) + body
+  return _HEADER.pack(_MAGIC, VERSION, 0, 0) + body
 
 
 def unpack_json(message: Message) -> dict[str, Any]:
@@ -116,12 +110,10 @@ class StreamCodec:
     columns = (*self._steps, _EPISODE)
     return HEADER_BYTES + sum(_num_bytes(spec, rows) for spec in columns)
 
-  def pack_steps(
-    self, output: types.EnvOutput, episodes: np.ndarray, sequence: int
-  ) -> bytes:
+  def pack_steps(self, output: types.EnvOutput, episodes: np.ndarray) -> bytes:
     """Packs a step of each environment and the episodes that ended."""
     leaves = [*nest.flatten(output.observation), *output[1:-1]]
-    return pack(leaves, self._steps, len(output.env_id), sequence, episodes)
+    return pack(leaves, self._steps, len(output.env_id), episodes)
 
   def unpack_steps(
     self, message: Message
@@ -133,19 +125,15 @@ class StreamCodec:
     """
     return unpack(message, self._steps)
 
-  def pack_actions(self, action: np.ndarray, sequence: int) -> bytes:
-    """Packs the actions `[n, ...]` for the STEPS message `sequence`."""
-    return pack([action], [self._action], len(action), sequence)
+  def pack_actions(self, action: np.ndarray) -> bytes:
+    """Packs the actions `[n, ...]` for a STEPS message."""
+    return pack([action], [self._action], len(action))
 
-  def unpack_actions(
-    self, message: Message, rows: int, sequence: int
-  ) -> np.ndarray:
+  def unpack_actions(self, message: Message, rows: int) -> np.ndarray:
     """Returns the actions `[rows, ...]`, or raises `WireError`."""
-    if (message.rows, message.sequence) != (rows, sequence):
+    if message.rows != rows:
       raise WireError(
-        f'Actions for {message.rows} environments of message '
-        f'{message.sequence} came instead of those for {rows} of message '
-        f'{sequence}.'
+        f'Actions for {message.rows} environments came instead of {rows}.'
       )
     (action,), _ = unpack(message, [self._action])
     return action
@@ -155,7 +143,6 @@ def pack(
   arrays: Iterable[Any],
   columns: Iterable[types.ArraySpec],
   rows: int,
-  sequence: int,
   episodes: np.ndarray = NO_EPISODES,
 ) -> bytes:
   """Packs arrays `[rows, ...]`, in the dtypes of `columns`; see `Message`."""
@@ -163,7 +150,7 @@ def pack(
     np.ascontiguousarray(x, spec.dtype).data
     for x, spec in zip(arrays, columns, strict=True)
   ]
-  header = _HEADER.pack(_MAGIC, VERSION, rows, len(episodes), sequence)
+  header = _HEADER.pack(_MAGIC, VERSION, rows, len(episodes))
   return b''.join([header, *parts, episodes.tobytes()])
 
 

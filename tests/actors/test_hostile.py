@@ -40,36 +40,35 @@ _REFUSALS = {
 }
 
 
-def _steps(n: int, sequence: int) -> bytes:
+def _steps(n: int, kind: int) -> bytes:
   """Returns valid steps of `n` environments."""
-  first = types.StepType.MID if sequence else types.StepType.FIRST
   return _CODEC.pack_steps(
     types.EnvOutput(
       np.zeros((n, 8), np.uint8),
       np.zeros(n, np.float32),
       np.ones(n, np.float32),
-      np.full(n, first, np.uint8),
+      np.full(n, kind, np.uint8),
       np.arange(n),
     ),
     wire.NO_EPISODES,
-    sequence,
   )
 
 
-def _spoil(sequence: int, rng: np.random.Generator) -> bytes:
+def _spoil(is_first: bool, rng: np.random.Generator) -> bytes:
   """Returns a message with an error, if only in its order."""
   kind = rng.integers(8)
+  step_type = toys.FIRST if is_first else toys.MID
   if kind == 0:
-    # One that is repeated, or one after a gap.
-    return _steps(_ENVS, max(0, sequence + int(rng.choice([-1, 1]))))
+    # One that cannot come then.
+    return _steps(_ENVS, toys.MID if is_first else 3)
   if kind == 1:
-    return _steps(int(rng.integers(5)), sequence)
+    return _steps(int(rng.integers(5)), step_type)
   if kind == 2:
-    others = [_HELLO, toys.CODEC.pack_actions(np.zeros(_ENVS), sequence)]
+    others = [_HELLO, toys.CODEC.pack_actions(np.zeros(_ENVS))]
     return others[rng.integers(2)]
   if kind == 3:
     values = np.full(_ENVS, rng.choice([np.nan, np.inf, -np.inf, 3e38]), '<f4')
-    message = bytearray(_steps(_ENVS, sequence))
+    message = bytearray(_steps(_ENVS, step_type))
     start = wire.HEADER_BYTES + 8 * _ENVS
     message[start : start + values.nbytes] = values.tobytes()
     return bytes(message)
@@ -79,7 +78,7 @@ def _spoil(sequence: int, rng: np.random.Generator) -> bytes:
     return rng.bytes(size if rng.random() < 0.05 else 10_000)
   if kind == 5:
     return toys.mutate(_HELLO, rng)
-  return toys.mutate(_steps(_ENVS, sequence), rng)
+  return toys.mutate(_steps(_ENVS, step_type), rng)
 
 
 async def _send(call: grpc.aio.StreamStreamCall, message: bytes) -> bytes:
@@ -94,22 +93,22 @@ async def _attack_once(
   call: grpc.aio.StreamStreamCall, rng: np.random.Generator
 ) -> int:
   """Sends one stream's messages; returns how many of them were hostile."""
-  sequence = hostile = 0
+  is_first, hostile = True, 0
   try:
     if rng.random() < 0.4:
       await _send(call, _HELLO)
       if rng.random() < 0.3:
-        await _send(call, _steps(_ENVS, 0))
-        sequence = 1
+        await _send(call, _steps(_ENVS, toys.FIRST))
+        is_first = False
       if rng.random() < 0.1:
         # Half an exchange: sends steps and leaves before the answer.
-        await call.write(_steps(_ENVS, sequence))
+        await call.write(_steps(_ENVS, toys.FIRST))
         return 0
     answer = None
     while answer is not grpc.aio.EOF:
       hostile += 1
-      answer = await _send(call, _spoil(sequence, rng))
-      sequence += 1
+      answer = await _send(call, _spoil(is_first, rng))
+      is_first = False
   except grpc.aio.AioRpcError as e:
     # Streams that have just ended may still occupy slots that HELLO wants.
     assert e.code() in _REFUSALS, e

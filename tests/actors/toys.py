@@ -63,11 +63,10 @@ def episodes(*env_id: int) -> np.ndarray:
 
 
 def steps(
-  env_id: Any, step_type: int, sequence: int = 0, ended: tuple[int, ...] = ()
+  env_id: Any, step_type: int, value: int = 0, ended: tuple[int, ...] = ()
 ) -> bytes:
   """Returns a message with the values of `output`."""
-  value = output(env_id, step_type, sequence)
-  return CODEC.pack_steps(value, episodes(*ended), sequence)
+  return CODEC.pack_steps(output(env_id, step_type, value), episodes(*ended))
 
 
 def unpack(message: bytes) -> tuple[list[np.ndarray], np.ndarray]:
@@ -86,7 +85,7 @@ def mutate(message: bytes, rng: np.random.Generator) -> bytes:
     return bytes(data) + rng.bytes(int(rng.integers(1, 50)))
   if kind == 3:
     # The header alone: counts and sizes of any value.
-    data[8:24] = rng.bytes(16)
+    data[8 : wire.HEADER_BYTES] = rng.bytes(8)
     return bytes(data)
   for place in rng.integers(0, len(data), rng.integers(1, 8)):
     data[place] ^= 1 << rng.integers(8)
@@ -155,17 +154,17 @@ class Client:
     self.env_id = np.arange(num_envs, dtype=np.int32)
     return welcome
 
-  def step(self, step_type: int, sequence: int) -> np.ndarray:
+  def step(self, step_type: int, value: int = 0) -> np.ndarray:
     """Sends a step of all environments; returns their actions."""
-    self.say(steps(self.env_id, step_type, sequence))
-    return CODEC.unpack_actions(self.hear(), len(self.env_id), sequence)
+    self.say(steps(self.env_id, step_type, value))
+    return CODEC.unpack_actions(self.hear(), len(self.env_id))
 
   def report(
-    self, sequence: int, *values: Any, version: int = types.NO_VERSION
+    self, *values: Any, version: int = types.NO_VERSION
   ) -> wire.Message:
     """Sends a report of a version and `values`; returns the answer."""
     report = local_messages.Report(version, *values)
-    self.say(local_messages.pack_report(report, sequence))
+    self.say(local_messages.pack_report(report))
     return self.hear()
 
   def refused(self) -> tuple[grpc.StatusCode, str]:
@@ -237,8 +236,8 @@ def action(batch: types.EnvOutput) -> np.ndarray:
   return (2 * batch.reward).astype(np.int32) % SPEC.action.num_values
 
 
-def expected_action(env_id: np.ndarray, sequence: int) -> list[int]:
-  return ((env_id + 10 * sequence) % SPEC.action.num_values).tolist()
+def expected_action(env_id: np.ndarray, value: int) -> list[int]:
+  return ((env_id + 10 * value) % SPEC.action.num_values).tolist()
 
 
 PARAMETERS = {

@@ -1,7 +1,6 @@
 """An actor: groups of environments that a remote learner acts for."""
 
 import contextlib
-import itertools
 import random
 import threading
 import time
@@ -228,23 +227,23 @@ def _step_environments(
   """Sends steps and applies the learner's actions until the training ends."""
   codec = wire.StreamCodec(stream.spec)
   env_id = np.arange(stream.num_envs, dtype=np.int32)
-  for sequence in itertools.count():
+  while True:
     output = stream.recv()
     assert np.array_equal(output.env_id, env_id), 'all environments, in order'
     episodes = np.array(stream.take_episodes(), base.EPISODE)
-    connection.send(codec.pack_steps(output, episodes, sequence))
+    connection.send(codec.pack_steps(output, episodes))
     message = connection.receive()
     if message is None:
       return
-    action = codec.unpack_actions(message, len(env_id), sequence)
+    action = codec.unpack_actions(message, len(env_id))
     stream.send(action, env_id)
 
 
 def _follow_learner(local_actor: Any, connection: LearnerConnection) -> None:
   """Sends reports and fetches parameters until the training ends."""
   local_actor.start()
-  for sequence in itertools.count():
-    connection.send(local_messages.pack_report(local_actor.report(), sequence))
+  while True:
+    connection.send(local_messages.pack_report(local_actor.report()))
     message = connection.receive()
     if message is None:
       return

@@ -33,17 +33,10 @@ class GroupLease:
     self.env_id = np.asarray(env_id, np.int32)  # `[n]`, ids in the stream
     # The types of the last steps.
     self._before = np.full(len(env_id), _LAST, np.uint8)
-    self._next = 0
 
-  def accept(
-    self,
-    sequence: int,
-    leaves: list[np.ndarray],
-    episodes: np.ndarray,
-  ) -> None:
+  def accept(self, leaves: list[np.ndarray], episodes: np.ndarray) -> None:
     """Checks a group's next STEPS; raises `WireError` if it is impossible."""
     *observation, reward, discount, step_type = leaves
-    self._take_turn(sequence)
     if len(reward) != len(self.env_id):
       raise wire.WireError(
         f'STEPS of {len(reward)} environments came from a group of '
@@ -65,22 +58,14 @@ class GroupLease:
     self._check_episodes(episodes, len(reward))
     self._before = step_type.copy()
 
-  def accept_report(self, sequence: int, report: local_messages.Report) -> None:
+  def accept_report(self, report: local_messages.Report) -> None:
     """Checks the next REPORT; raises `WireError` if impossible."""
-    self._take_turn(sequence)
     # So that no sum of them is infinite.
     if not 0 <= report.work.store_wait <= wire.LARGEST:
       raise wire.WireError('A wait is not possible.')
     # Uncounted steps may have ended episodes already.
     num_steps = report.work.env_steps + len(self.env_id)
     self._check_episodes(report.episodes, num_steps)
-
-  def _take_turn(self, sequence: int) -> None:
-    if sequence != self._next:
-      raise wire.WireError(
-        f'Message {sequence} came instead of message {self._next}.'
-      )
-    self._next += 1
 
   def _check_episodes(self, episodes: np.ndarray, num_steps: int) -> None:
     if not len(episodes):
@@ -271,7 +256,6 @@ class RemoteStream(base.EnvStream):
   def submit(
     self,
     lease: GroupLease,
-    sequence: int,
     leaves: list[np.ndarray],
     episodes: np.ndarray,
     answer: Answer,
@@ -280,7 +264,7 @@ class RemoteStream(base.EnvStream):
 
     `leaves` and `episodes` are as `StreamCodec.unpack_steps` returns them.
     """
-    lease.accept(sequence, leaves, episodes)
+    lease.accept(leaves, episodes)
     self.add_episodes(lease, episodes)
     leaves = [*leaves, lease.env_id]
     request = _Request(lease, leaves, answer, time.monotonic())

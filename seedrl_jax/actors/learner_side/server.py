@@ -98,7 +98,7 @@ class _Session:
     server, offer = self._server, self._server.allocator.local
     assert offer is not None
     report = local_messages.unpack_report(message)
-    grant.lease.accept_report(message.sequence, report)
+    grant.lease.accept_report(report)
     grant.stream.add_episodes(grant.lease, report.episodes)
     total = map(operator.add, server.reported, report.work)
     server.reported = local_messages.Work(*total)
@@ -142,9 +142,9 @@ class _Session:
     answer = self._server.loop.create_future()
     deliver = functools.partial(self._deliver, answer)
     steps = self._server.codec.unpack_steps(message)
-    grant.stream.submit(grant.lease, message.sequence, *steps, deliver)
+    grant.stream.submit(grant.lease, *steps, deliver)
     action = await self._wait(answer, None)
-    return self._server.codec.pack_actions(action, message.sequence)
+    return self._server.codec.pack_actions(action)
 
   def _deliver(self, answer: asyncio.Future, action: np.ndarray) -> None:
     """Hands over actions from the thread of inference."""

@@ -14,7 +14,7 @@ def _lease(*messages: bytes) -> remote_stream.GroupLease:
   """Returns a lease of slots 4 to 6 whose group has sent some messages."""
   lease = remote_stream.GroupLease(np.array([4, 5, 6]))
   for message in messages:
-    lease.accept(wire.parse(message).sequence, *toys.unpack(message))
+    lease.accept(*toys.unpack(message))
   return lease
 
 
@@ -27,32 +27,30 @@ def _edited(**values: float) -> bytes:
     array = getattr(output, name).copy()
     array[1] = value
     output = output._replace(**{name: array})
-  return toys.CODEC.pack_steps(output, toys.episodes(), 0)
+  return toys.CODEC.pack_steps(output, toys.episodes())
 
 
 def _bad_vector(value: float) -> bytes:
   output = toys.output([0, 1, 2], toys.FIRST)
   output.observation['more']['vector'][0, 1] = value
-  return toys.CODEC.pack_steps(output, toys.episodes(), 0)
+  return toys.CODEC.pack_steps(output, toys.episodes())
 
 
 def _bad_flag() -> bytes:
   message = bytearray(_FIRST)
-  message[24 + 3 * 6] = 2  # after three images
+  message[wire.HEADER_BYTES + 3 * 6] = 2  # after three images
   return bytes(message)
 
 
-def _episode(sequence: int = 0, **values: float) -> bytes:
+def _episode(kind: int = toys.FIRST, **values: float) -> bytes:
   ended = toys.episodes(1)
   for name, value in values.items():
     ended[name] = value
-  kind = toys.MID if sequence else toys.FIRST
-  output = toys.output([4, 5, 6], kind)
-  return toys.CODEC.pack_steps(output, ended, sequence)
+  return toys.CODEC.pack_steps(toys.output([4, 5, 6], kind), ended)
 
 
 def _steps(*kinds: int) -> list[bytes]:
-  return [toys.steps([0, 1, 2], kind, i) for i, kind in enumerate(kinds)]
+  return [toys.steps([0, 1, 2], kind) for kind in kinds]
 
 
 def test_a_reset_may_take_several_steps():
@@ -62,8 +60,6 @@ def test_a_reset_may_take_several_steps():
 @pytest.mark.parametrize(
   'messages, sentence',
   [
-    ([toys.steps([0, 1, 2], toys.FIRST, 1)], 'Message 1 .* message 0'),
-    ([_FIRST, _FIRST], 'Message 0 came instead of message 1'),
     ([toys.steps([0, 1, 2, 3], toys.FIRST)], 'STEPS of 4 .* a group of 3'),
     ([toys.steps([0, 1, 2], toys.MID)], 'A FIRST step'),
     (_steps(toys.FIRST, toys.MID, toys.FIRST), 'A FIRST step'),
@@ -89,7 +85,7 @@ def test_refuses(messages: list[bytes], sentence: str):
 
 
 def test_scores_of_games_pass():
-  _lease(_edited(reward=-1e6), _episode(episode_return=4e6, sequence=1))
+  _lease(_edited(reward=-1e6), _episode(toys.MID, episode_return=4e6))
 
 
 @pytest.mark.parametrize(
@@ -111,26 +107,25 @@ def test_integers_are_bounded_too(value: float, dtype: type, passes: bool):
 def test_reports_follow_each_other():
   lease = remote_stream.GroupLease(np.array([4, 5, 6]), True)
   work = local_messages.Work(5, 0.5, 100)
-  lease.accept_report(0, local_messages.Report(1, work, toys.episodes(1)))
+  lease.accept_report(local_messages.Report(1, work, toys.episodes(1)))
   # Its last steps are not counted yet.
   ended = toys.episodes(0, 1, 2)
-  lease.accept_report(1, local_messages.Report(1, episodes=ended))
+  lease.accept_report(local_messages.Report(1, episodes=ended))
 
 
 @pytest.mark.parametrize(
-  'sequence, work, ended, sentence',
+  'work, ended, sentence',
   [
-    (1, (5,), (1,), 'Message 1 came instead of message 0'),
-    (0, (5, np.nan), (1,), 'A wait'),
-    (0, (5, -1.0), (1,), 'A wait'),
-    (0, (5,), (3,), 'of no environment'),
-    (0, (0,), (0, 1, 2, 0), '4 episodes'),
+    ((5, np.nan), (1,), 'A wait'),
+    ((5, -1.0), (1,), 'A wait'),
+    ((5,), (3,), 'of no environment'),
+    ((0,), (0, 1, 2, 0), '4 episodes'),
   ],
 )
 def test_a_report_of_the_impossible_is_refused(
-  sequence: int, work: tuple, ended: tuple[int, ...], sentence: str
+  work: tuple, ended: tuple[int, ...], sentence: str
 ):
   lease = remote_stream.GroupLease(np.array([4, 5, 6]), True)
   work, ended = local_messages.Work(*work), toys.episodes(*ended)
   with pytest.raises(wire.WireError, match=sentence):
-    lease.accept_report(sequence, local_messages.Report(1, work, ended))
+    lease.accept_report(local_messages.Report(1, work, ended))

@@ -75,7 +75,7 @@ def test_only_reverb_lets_actors_act_themselves(
     specs = agents.parameter_specs(params)
     assert local.parameters == handshake.spec_texts(specs)
     newer = local_messages.unpack_parameters(
-      client.report(0, local_messages.Work(30)), tuple(specs.values())
+      client.report(local_messages.Work(30)), tuple(specs.values())
     )
     assert newer is not None
     for ours, theirs in zip(newer[1], jax.tree.leaves(params), strict=True):
@@ -100,7 +100,6 @@ class _Stepper:
     self._client.join(4)
     self._spec = parts.actors.streams[0].spec
     self._codec = wire.StreamCodec(self._spec)
-    self._sequence = 0
 
   def play(self, step_type: int, reward: float) -> None:
     """Makes a step of all environments, and inference answer it."""
@@ -112,11 +111,9 @@ class _Stepper:
       step_type=np.full(4, step_type, np.uint8),
       env_id=np.arange(4),
     )
-    sequence = self._sequence
-    self._client.say(self._codec.pack_steps(output, toys.episodes(), sequence))
+    self._client.say(self._codec.pack_steps(output, toys.episodes()))
     self._worker.step()
-    self._codec.unpack_actions(self._client.hear(), 4, sequence)
-    self._sequence += 1
+    self._codec.unpack_actions(self._client.hear(), 4)
 
   def leave(self) -> None:
     self._client.close()

@@ -36,17 +36,14 @@ class _Member:
     self.env_id = lease.env_id
     self.answers: list[list] = []
     self._stream = stream
-    self._sequence = 0
 
   def submit(self, step_type: int, ended: tuple[int, ...] = ()) -> None:
-    message = toys.steps(self.env_id, step_type, self._sequence, ended)
+    message = toys.steps(self.env_id, step_type, ended=ended)
     self._stream.submit(
       self.lease,
-      self._sequence,
       *toys.unpack(message),
       lambda action: self.answers.append(action.tolist()),
     )
-    self._sequence += 1
 
 
 def test_more_than_a_batch_waits_in_its_order():

@@ -32,10 +32,10 @@ def test_steps_go_to_inference_and_actions_come_back(tmp_path: pathlib.Path):
     runs = {a.join(2).run_id, b.join(3).run_id}
     assert len(runs) == 2
     assert server.num_connected == 5
-    for sequence, kind in enumerate([toys.FIRST, toys.MID, toys.LAST]):
+    for value, kind in enumerate([toys.FIRST, toys.MID, toys.LAST]):
       for client in a, b:
-        action = client.step(kind, sequence)
-        expected = toys.expected_action(client.env_id, sequence)
+        action = client.step(kind, value)
+        expected = toys.expected_action(client.env_id, value)
         assert action.tolist() == expected
     chex.assert_trees_all_equal(
       inference.batches[0], toys.output(a.env_id, toys.FIRST)
@@ -55,12 +55,12 @@ def test_reports_are_counted_and_answered_with_parameters():
     assert local.global_env_id == [100, 101, 102]
     assert local.replay_address == 'localhost:8000'
     newer = local_messages.unpack_parameters(
-      client.report(0, local_messages.Work(4)), specs
+      client.report(local_messages.Work(4)), specs
     )
     assert newer is not None and newer[0] == 7
     assert [x.shape for x in newer[1]] == [(), (2, 3)]
     work = local_messages.Work(3, 0.5, 9)
-    nothing = client.report(1, work, toys.episodes(1), version=7)
+    nothing = client.report(work, toys.episodes(1), version=7)
     assert local_messages.unpack_parameters(nothing, specs) is None
     assert server.reported == local_messages.Work(7, 0.5, 9)
     assert [e.env_id for e in server.streams[0].take_episodes()] == [1]
@@ -92,7 +92,7 @@ def test_a_wrong_message_ends_its_stream_with_a_reason(
     code, details = bad.refused()
     assert (code, sentence in details) == (_Code.INVALID_ARGUMENT, True)
     good.join(3)
-    assert len(good.step(toys.FIRST, 0)) == 3
+    assert len(good.step(toys.FIRST)) == 3
     good.close()
     bad.close()
 
@@ -119,13 +119,13 @@ def test_hostile_messages_harm_nobody(acts_itself: bool):
   ):
     good = toys.Client(server.addresses[0])
     good.join(1)
-    good.step(toys.FIRST, 0)
-    for round_ in range(1, 151):
+    good.step(toys.FIRST)
+    for _ in range(150):
       bad = toys.Client(server.addresses[0])
       plain = _HELLO
       if rng.integers(3):
         bad.join(2, acts_itself)
-        plain = local_messages.pack_report(report, 0)
+        plain = local_messages.pack_report(report)
         if not acts_itself:
           plain = toys.steps(bad.env_id, toys.FIRST)
       for _ in range(10):
@@ -137,7 +137,7 @@ def test_hostile_messages_harm_nobody(acts_itself: bool):
       except grpc.RpcError as e:
         assert e.code() in (_Code.INVALID_ARGUMENT, _Code.RESOURCE_EXHAUSTED)
       bad.close()
-      good.step(toys.MID, round_)
+      good.step(toys.MID)
     good.close()
     assert behind.error is None
     for batch in behind.batches:
@@ -154,7 +154,7 @@ def test_a_silent_actor_is_given_up(joined: bool):
     seconds = 500.0 if joined else server_lib._HELLO_SECONDS
     if joined:
       client.join(2)
-      client.step(toys.FIRST, 0)
+      client.step(toys.FIRST)
     clock.advance_until_ended(client, seconds + 1.0)
     code, details = client.refused()
     assert code == _Code.DEADLINE_EXCEEDED
@@ -169,19 +169,19 @@ def test_actors_learn_whether_the_training_ended(ended: bool, state: str):
     client = toys.Client(server.addresses[0])
     if state == 'reporting':
       client.join(2, acts_itself=True)
-      client.report(0)
+      client.report()
     else:
       client.join(2)
-      client.step(toys.FIRST, 0)
+      client.step(toys.FIRST)
     if state == 'waiting':
       # Inference stops, so these steps wait for their actions.
       inference._stream.close()
       inference.join()
-      client.say(toys.steps(client.env_id, toys.MID, 1))
+      client.say(toys.steps(client.env_id, toys.MID))
     server.close(ended)
     if state == 'stepping':
       # Its environments took longer than the server to end.
-      client.say(toys.steps(client.env_id, toys.MID, 1))
+      client.say(toys.steps(client.env_id, toys.MID))
     if ended:
       assert list(client.call) == []
     else:
@@ -198,7 +198,7 @@ def test_who_was_lost_hears_of_the_end_on_coming_back(
     clock = toys.Clock(server)
     client = toys.Client(server.addresses[0])
     client.join(2)
-    client.step(toys.FIRST, 0)
+    client.step(toys.FIRST)
     # What gRPC reports of an actor that was killed.
     client.call.cancel()
     wait_until(lambda: server._last_end >= 0)
@@ -272,7 +272,7 @@ def test_tls_is_wanted_where_there_is_a_certificate(
     for address in server.addresses:
       client = toys.Client(address, actor)
       client.join(1)
-      assert len(client.step(toys.FIRST, 0)) == 1
+      assert len(client.step(toys.FIRST)) == 1
       client.close()
     client = toys.Client(server.addresses[0], actor._replace(certificate=b''))
     client.say(_HELLO)
