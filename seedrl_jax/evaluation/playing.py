@@ -160,10 +160,6 @@ class ObservedStream(WrappedStream):
       self._recorder.record(output, ended)
     return output
 
-  def take_episodes(self) -> list[envs.Episode]:
-    """Returns nothing: the quota has taken them."""
-    return []
-
 
 class Player(NamedTuple):
   """An agent with fixed acting parameters, on the host."""

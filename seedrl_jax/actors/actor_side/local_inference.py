@@ -6,7 +6,7 @@ Espeholt et al. 2018, arXiv 1802.01561, section 3.
 
 import operator
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import ml_collections
@@ -73,9 +73,9 @@ class LocalInference:
     self._address = address.text
     self._make_agent(jax.random.PRNGKey(welcome.seed))
     self._newest: tuple[int, agents.Params] = types.NO_VERSION, None
-    self._worker: worker_lib.InferenceWorker | None = None
     self._store: reverb_store.ReverbStore | None = None
-    self._assembler: assembler_lib.UnrollAssembler | None = None
+    # Returns the work so far.
+    self._work: Callable[[], local_messages.Work] = local_messages.Work
     self._reported = local_messages.Work()
     # Set when parameters have arrived, and when a report is due.
     self._arrived, self._due = threading.Event(), threading.Event()
@@ -141,12 +141,7 @@ class LocalInference:
       if isinstance(error, errors.ServerLost):
         raise PeerLost(str(error)) from error
       raise error
-    worker, store, assembler = self._worker, self._store, self._assembler
-    work = local_messages.Work()
-    if worker is not None and store is not None and assembler is not None:
-      work = local_messages.Work(
-        worker.counters.env_steps, assembler.waited, store.bytes_sent
-      )
+    work = self._work()
     since = map(operator.sub, work, self._reported)
     self._reported = work
     return local_messages.Report(
@@ -176,7 +171,7 @@ class LocalInference:
   # -- in the thread of inference ----------------------------------------------
 
   def _act(self) -> None:
-    self._worker = worker = self._open()
+    worker = self._open()
     self._arrived.wait()
     if self._threads.should_stop():
       return
@@ -202,9 +197,9 @@ class LocalInference:
     width = table_configs.table_config(config).writer_width(
       run.block_width, self._stream.num_envs
     )
-    self._store = self._connect(unroll_spec, width)
-    self._assembler = assembler_lib.UnrollAssembler(
-      self._store.table(table_configs.TABLE),
+    self._store = store = self._connect(unroll_spec, width)
+    assembler = assembler_lib.UnrollAssembler(
+      store.table(table_configs.TABLE),
       self._global_env_id,
       agent.num_transitions(config.unroll_length),
       agent.overlap,
@@ -212,13 +207,17 @@ class LocalInference:
       assembler_lib.make_priorities(agent, unroll_spec, width, self._device),
       burn_in=None if config.replay.sampler == 'fifo' else agent.burn_in,
     )
-    return worker_lib.InferenceWorker(
+    worker = worker_lib.InferenceWorker(
       stream=self._stream,
       device_step=self._device_step,
-      sink=self._assembler,
+      sink=assembler,
       parameters=lambda: self._newest,
       global_env_id=self._global_env_id,
     )
+    self._work = lambda: local_messages.Work(
+      worker.counters.env_steps, assembler.waited, store.bytes_sent
+    )
+    return worker
 
   def _connect(
     self, unroll_spec: types.Unroll, width: int
