@@ -114,15 +114,19 @@ def _plan() -> ray_cluster.Plan:
       config.update_from_flattened_dict({flag: value})
       extra_flags.append(f'--config.{flag}={value}')
   layout.check(config, base.allowed(config))
+  # Learners get all flags but those of this program.
+  program_flags = flags.FlagValues()
+  program_flags.set_gnu_getopt()
   module = flags.FLAGS.find_module_defining_flag(_LEARNERS.name)
-  program_flags = {f.name for f in flags.FLAGS.get_flags_for_module(module)}
+  for defined in flags.FLAGS.get_flags_for_module(module):
+    program_flags[defined.name] = defined
+  _, *learner_flags = program_flags(['', *_arguments], known_only=True)
   return ray_cluster.Plan(
     folder=str(pathlib.Path(__file__).resolve().parent),
     learners=_LEARNERS.value,
     learner_cpus=_LEARNER_CPUS.value,
     learner_gpus=_LEARNER_GPUS.value,
-    learner_flags=ray_cluster.drop_flags(_arguments, program_flags)
-    + extra_flags,
+    learner_flags=[*learner_flags, *extra_flags],
     actors=_ACTORS.value,
     actor_cpus=_ACTOR_CPUS.value,
     actor_flags=[

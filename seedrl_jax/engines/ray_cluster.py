@@ -8,11 +8,10 @@ import asyncio
 import contextlib
 import importlib
 import os
-import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from seedrl_jax.engines import access as access_lib
@@ -296,18 +295,6 @@ def with_gpus(plan: Plan, nodes: Sequence[Mapping[str, float]]) -> Plan:
     return plan
   gpus = [node['GPU'] for node in nodes if node.get('GPU')]
   return plan._replace(learner_gpus=min(gpus, default=0.0))
-
-
-def drop_flags(arguments: Sequence[str], names: Collection[str]) -> list[str]:
-  """Returns arguments without the flags `names`, each of which has a value."""
-  others, remaining = [], iter(arguments)
-  for argument in remaining:
-    match = re.fullmatch(r'--?(\w+)(=.*)?', argument, re.DOTALL)
-    if match is None or match[1] not in names:
-      others.append(argument)
-    elif match[2] is None:
-      next(remaining, None)
-  return others
 
 
 def learner_command(

@@ -39,14 +39,6 @@ def test_gpus_are_a_nodes(asked, nodes, gpus):
   assert plan.learner_gpus == gpus
 
 
-def test_flags_are_dropped_with_their_values():
-  arguments = ['--a=1', '--b', '2', '-c', '3', '--ab=a', '--d.a=5', '--b']
-  rest = ray_cluster.drop_flags(arguments, {'a', 'b'})
-  assert rest == ['-c', '3', '--ab=a', '--d.a=5']
-  lines = ['--ab=a\nb', '--b=\n']
-  assert ray_cluster.drop_flags(lines, {'b'}) == lines[:1]
-
-
 def test_commands_of_several_learners_and_their_actors():
   learner = ray_cluster.learner_command(_PLAN, _HOSTS, 1, ['--config.token=t'])
   assert ' '.join(learner) == (
