@@ -14,7 +14,7 @@ import shlex
 from absl import flags
 
 from seedrl_jax.engines import access, ray_cluster
-from seedrl_jax.launch import program, train
+from seedrl_jax.launch import config_flag, program, train
 from seedrl_jax.runtime import progress
 
 flags.adopt_module_key_flags(train)
@@ -108,11 +108,10 @@ def _plan() -> ray_cluster.Plan:
 
   config, extra_flags = flags.FLAGS.config, []
   room = _ENVS_PER_ACTOR * math.ceil(_ACTORS.value / _LEARNERS.value)
-  for flag, value in ('env.num_envs', 0), ('actors.max_envs', room):
-    pattern = re.compile(rf'--?config\.{re.escape(flag)}\b')
-    if _ACTORS.value and not any(map(pattern.match, _arguments)):
-      config.update_from_flattened_dict({flag: value})
-      extra_flags.append(f'--config.{flag}={value}')
+  for key, value in ('env.num_envs', 0), ('actors.max_envs', room):
+    if _ACTORS.value and key not in config_flag.overrides():
+      config.update_from_flattened_dict({key: value})
+      extra_flags.append(f'--config.{key}={value}')
   layout.check(config, base.allowed(config))
   # Learners get all flags but those of this program.
   program_flags = flags.FlagValues()
