@@ -192,21 +192,14 @@ class ActorServer:
     self._sessions: set[_Session] = set()
     # When a stream last ended, in the loop's time.
     self._last_end = -float('inf')
-    self._started = threading.Event()
+    # Whether it listens, or what kept it from that.
+    self._started = futures.Future[None]()
     self._stopping = asyncio.Event()
-    self._failure: BaseException | None = None
     self._thread = threading.Thread(
       target=self._run, name='actors', daemon=True
     )
-    self._start()
-
-  def _start(self) -> None:
-    """Starts the thread; raises what kept it from listening."""
     self._thread.start()
-    self._started.wait()
-    if self._failure is not None:
-      self._thread.join()
-      raise self._failure
+    self._started.result()
 
   @property
   def num_connected(self) -> int:
@@ -248,13 +241,13 @@ class ActorServer:
       loop.run_until_complete(self._serve_all())
     except BaseException as e:
       # The constructor raises it, or `recv` if the server has started.
-      self._failure = e
+      if not self._started.done():
+        self._started.set_exception(e)
       for stream in self.streams:
         stream.close(e)
     finally:
       self.copying.shutdown()
       loop.close()
-      self._started.set()
 
   async def _serve_all(self) -> None:
     server = self._make_grpc_server()
@@ -267,7 +260,7 @@ class ActorServer:
           for address in self._listening
         )
         await server.start()
-        self._started.set()
+        self._started.set_result(None)
         await self._stopping.wait()
         for session in list(self._sessions):
           session.close()
