@@ -51,8 +51,12 @@ def unpack_report(message: wire.Message) -> Report:
   if message.rows != 1:
     raise wire.WireError('REPORT must be of one row.')
   columns, episodes = wire.unpack(message, _REPORT_COLUMNS)
-  version, *work = (column.item() for column in columns)
-  return Report(version, Work(*work), episodes)
+  version, *values = (column.item() for column in columns)
+  work = Work(*values)
+  # So that no sum of them is infinite.
+  if not 0 <= work.store_wait <= wire.LARGEST:
+    raise wire.WireError('A wait is not possible.')
+  return Report(version, work, episodes)
 
 
 # PARAMETERS without any.

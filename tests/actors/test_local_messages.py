@@ -21,11 +21,18 @@ def test_of_too_many_episodes_the_newest_are_sent():
   assert got.episodes['length'][[0, -1]].tolist() == [5, 10_004]
 
 
+def _report(**values: float) -> bytes:
+  work = local_messages.Work(**values)
+  return local_messages.pack_report(local_messages.Report(1, work))
+
+
 @pytest.mark.parametrize(
   'message, sentence',
   [
     (wire.pack([], [], rows=2), 'must be of one row'),
     (wire.pack([], [], rows=1), 'fewer bytes'),
+    (_report(store_wait=np.nan), 'A wait'),
+    (_report(store_wait=-1.0), 'A wait'),
   ],
 )
 def test_what_is_no_report_is_refused(message: bytes, sentence: str):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seedrl_jax import types
-from seedrl_jax.actors import local_messages, wire
+from seedrl_jax.actors import wire
 from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest
 
@@ -34,7 +34,7 @@ class GroupLease:
     # The types of the last steps.
     self._before = np.full(len(env_id), _LAST, np.uint8)
 
-  def accept(self, leaves: list[np.ndarray], episodes: np.ndarray) -> None:
+  def accept(self, leaves: list[np.ndarray]) -> None:
     """Checks a group's next STEPS; raises `WireError` if it is impossible."""
     *observation, reward, discount, step_type = leaves
     if len(reward) != len(self.env_id):
@@ -55,32 +55,7 @@ class GroupLease:
       raise wire.WireError(
         'A FIRST step must come after the end of an episode, and only there.'
       )
-    self._check_episodes(episodes, len(reward))
     self._before = step_type.copy()
-
-  def accept_report(self, report: local_messages.Report) -> None:
-    """Checks the next REPORT; raises `WireError` if impossible."""
-    # So that no sum of them is infinite.
-    if not 0 <= report.work.store_wait <= wire.LARGEST:
-      raise wire.WireError('A wait is not possible.')
-    # Uncounted steps may have ended episodes already.
-    num_steps = report.work.env_steps + len(self.env_id)
-    self._check_episodes(report.episodes, num_steps)
-
-  def _check_episodes(self, episodes: np.ndarray, num_steps: int) -> None:
-    if not len(episodes):
-      return
-    if len(episodes) > num_steps:
-      raise wire.WireError(
-        f'{len(episodes)} episodes cannot end in {num_steps} steps.'
-      )
-    local_id = episodes['env_id']
-    if not ((local_id >= 0) & (local_id < len(self.env_id))).all():
-      raise wire.WireError('An episode is of no environment of the group.')
-    bound = wire.LARGEST * episodes['length']
-    if not (np.abs(episodes['episode_return']) <= bound).all():
-      raise wire.WireError("An episode's return is not possible.")
-    _check_values(episodes['terminated'], "An episode's end")
 
 
 def _check_values(array: np.ndarray, name: str) -> None:
@@ -264,8 +239,8 @@ class RemoteStream(base.EnvStream):
 
     `leaves` and `episodes` are as `StreamCodec.unpack_steps` returns them.
     """
-    lease.accept(leaves, episodes)
-    self.add_episodes(lease, episodes)
+    lease.accept(leaves)
+    self.add_episodes(lease, episodes, len(lease.env_id))
     leaves = [*leaves, lease.env_id]
     request = _Request(lease, leaves, answer, time.monotonic())
     with self._changed:
@@ -273,19 +248,32 @@ class RemoteStream(base.EnvStream):
         self._waiting.append(request)
         self._changed.notify()
 
-  def add_episodes(self, lease: GroupLease, episodes: np.ndarray) -> None:
+  def add_episodes(
+    self, lease: GroupLease, episodes: np.ndarray, num_steps: int
+  ) -> None:
     """Logs a group's episodes, whose ids are within the group.
 
-    Raises `WireError` if one is of an unknown task.
+    Raises `WireError` if they cannot have ended in `num_steps` steps.
     """
-    if len(episodes):
-      num_tasks, task = max(1, len(self.spec.tasks)), episodes['task']
-      if not ((task >= 0) & (task < num_tasks)).all():
-        raise wire.WireError('An episode is of no task of the run.')
-      # A view would keep the whole message.
-      episodes = episodes.copy()
-      episodes['env_id'] = lease.env_id[episodes['env_id']]
-      self._episodes.append(episodes)
+    if not len(episodes):
+      return
+    if len(episodes) > num_steps:
+      raise wire.WireError(
+        f'{len(episodes)} episodes cannot end in {num_steps} steps.'
+      )
+    local_id, task = episodes['env_id'], episodes['task']
+    if not ((local_id >= 0) & (local_id < len(lease.env_id))).all():
+      raise wire.WireError('An episode is of no environment of the group.')
+    if not ((task >= 0) & (task < max(1, len(self.spec.tasks)))).all():
+      raise wire.WireError('An episode is of no task of the run.')
+    bound = wire.LARGEST * episodes['length']
+    if not (np.abs(episodes['episode_return']) <= bound).all():
+      raise wire.WireError("An episode's return is not possible.")
+    _check_values(episodes['terminated'], "An episode's end")
+    # A view would keep the whole message.
+    episodes = episodes.copy()
+    episodes['env_id'] = lease.env_id[local_id]
+    self._episodes.append(episodes)
 
   def leave(self, lease: GroupLease) -> None:
     """Frees a group's slots; drops its steps that were not received yet."""

@@ -98,8 +98,9 @@ class _Session:
     server, offer = self._server, self._server.allocator.local
     assert offer is not None
     report = local_messages.unpack_report(message)
-    grant.lease.accept_report(report)
-    grant.stream.add_episodes(grant.lease, report.episodes)
+    # Uncounted steps may have ended episodes already.
+    num_steps = report.work.env_steps + len(grant.lease.env_id)
+    grant.stream.add_episodes(grant.lease, report.episodes, num_steps)
     total = map(operator.add, server.reported, report.work)
     server.reported = local_messages.Work(*total)
     feed = offer.feed

@@ -5,17 +5,17 @@ import contextlib
 import numpy as np
 import pytest
 
-from seedrl_jax.actors import local_messages, wire
+from seedrl_jax.actors import wire
 from seedrl_jax.actors.learner_side import remote_stream
 from tests.actors import toys
 
 
-def _lease(*messages: bytes) -> remote_stream.GroupLease:
-  """Returns a lease of slots 4 to 6 whose group has sent some messages."""
-  lease = remote_stream.GroupLease(np.array([4, 5, 6]))
+def _send(*messages: bytes) -> None:
+  """Sends a stream the messages of a group of three."""
+  stream = remote_stream.RemoteStream(toys.SPEC, 3, 3, 1, 0.0)
+  lease = stream.join(3)
   for message in messages:
-    lease.accept(*toys.unpack(message))
-  return lease
+    stream.submit(lease, *toys.unpack(message), print)
 
 
 _FIRST = toys.steps([0, 1, 2], toys.FIRST)
@@ -54,7 +54,7 @@ def _steps(*kinds: int) -> list[bytes]:
 
 
 def test_a_reset_may_take_several_steps():
-  _lease(*_steps(toys.FIRST, toys.FIRST, toys.LAST, toys.FIRST, toys.FIRST))
+  _send(*_steps(toys.FIRST, toys.FIRST, toys.LAST, toys.FIRST, toys.FIRST))
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,11 @@ def test_a_reset_may_take_several_steps():
 )
 def test_refuses(messages: list[bytes], sentence: str):
   with pytest.raises(wire.WireError, match=sentence):
-    _lease(*messages)
+    _send(*messages)
 
 
 def test_scores_of_games_pass():
-  _lease(_edited(reward=-1e6), _episode(toys.MID, episode_return=4e6))
+  _send(_edited(reward=-1e6), _episode(toys.MID, episode_return=4e6))
 
 
 @pytest.mark.parametrize(
@@ -104,28 +104,23 @@ def test_integers_are_bounded_too(value: float, dtype: type, passes: bool):
     remote_stream._check_values(np.array([[0, value]], dtype), 'X')
 
 
-def test_reports_follow_each_other():
-  lease = remote_stream.GroupLease(np.array([4, 5, 6]), True)
-  work = local_messages.Work(5, 0.5, 100)
-  lease.accept_report(local_messages.Report(1, work, toys.episodes(1)))
-  # Its last steps are not counted yet.
-  ended = toys.episodes(0, 1, 2)
-  lease.accept_report(local_messages.Report(1, episodes=ended))
+def _add(num_steps: int, *ended: int) -> None:
+  stream = remote_stream.RemoteStream(toys.SPEC, 3, 3, 1, 0.0)
+  lease = stream.join(3, acts_itself=True)
+  stream.add_episodes(lease, toys.episodes(*ended), num_steps)
+
+
+def test_episodes_of_a_report_pass():
+  _add(8, 1, 1)
+  _add(3, 0, 1, 2)
 
 
 @pytest.mark.parametrize(
-  'work, ended, sentence',
-  [
-    ((5, np.nan), (1,), 'A wait'),
-    ((5, -1.0), (1,), 'A wait'),
-    ((5,), (3,), 'of no environment'),
-    ((0,), (0, 1, 2, 0), '4 episodes'),
-  ],
+  'num_steps, ended, sentence',
+  [(8, (3,), 'of no environment'), (3, (0, 1, 2, 0), '4 episodes')],
 )
-def test_a_report_of_the_impossible_is_refused(
-  work: tuple, ended: tuple[int, ...], sentence: str
+def test_episodes_of_the_impossible_are_refused(
+  num_steps: int, ended: tuple[int, ...], sentence: str
 ):
-  lease = remote_stream.GroupLease(np.array([4, 5, 6]), True)
-  work, ended = local_messages.Work(*work), toys.episodes(*ended)
   with pytest.raises(wire.WireError, match=sentence):
-    lease.accept_report(local_messages.Report(1, work, ended))
+    _add(num_steps, *ended)

@@ -134,7 +134,7 @@ def test_episodes_are_reported():
   lease, ended = stream.join(2), toys.episodes(1)
   ended['task'] = 1
   with pytest.raises(wire.WireError, match='of no task of the run'):
-    stream.add_episodes(lease, ended)
+    stream.add_episodes(lease, ended, 2)
 
 
 @pytest.mark.parametrize('error', [None, OSError('The server is gone.')])
