@@ -181,7 +181,13 @@ class RayRun:
           group, index
         ),
       )
-    hosts = self._find_hosts(group)
+    ports = self._ray.get(
+      [handle.free_ports.remote(2) for handle in self._handles],
+      timeout=_WORKER_SECONDS,
+    )
+    nodes = {n['NodeID']: n['NodeManagerAddress'] for n in self._ray.nodes()}
+    places = self._ray.util.placement_group_table(group)['bundles_to_node_id']
+    hosts = [Host(nodes[places[i]], *pair) for i, pair in enumerate(ports)]
     addresses = [host.address for host in hosts]
     self._say(f'learners on {", ".join(addresses)}.')
     access = self._access or access_lib.Access()
@@ -204,15 +210,6 @@ class RayRun:
     handle = self._make(**options).remote()
     self._handles.append(handle)
     return handle
-
-  def _find_hosts(self, group: Any) -> list[Host]:
-    ports = self._ray.get(
-      [handle.free_ports.remote(2) for handle in self._handles],
-      timeout=_WORKER_SECONDS,
-    )
-    nodes = {n['NodeID']: n['NodeManagerAddress'] for n in self._ray.nodes()}
-    places = self._ray.util.placement_group_table(group)['bundles_to_node_id']
-    return [Host(nodes[places[i]], *pair) for i, pair in enumerate(ports)]
 
   async def _run_program(
     self,

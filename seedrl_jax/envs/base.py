@@ -12,8 +12,8 @@ import numpy as np
 from seedrl_jax import types
 from seedrl_jax.envs import action_masks, step_checks
 
-_NONE = np.zeros(0, np.int32)
-_NONE.setflags(write=False)
+NO_IDS = np.zeros(0, np.int32)
+NO_IDS.setflags(write=False)
 # Batches with finished episodes that wait to be taken.
 _MOST_BATCHES = 10_000
 
@@ -115,7 +115,7 @@ class EnvStream(abc.ABC):
     `recv` already belongs to a new environment. Only the receiving thread may
     call this. Local environments never disconnect.
     """
-    return _NONE
+    return NO_IDS
 
   @abc.abstractmethod
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:

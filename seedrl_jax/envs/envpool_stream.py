@@ -14,7 +14,6 @@ How EnvPool 1.2 behaves (tests pin each point):
 """
 
 import os
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -83,26 +82,20 @@ def _observation_keys(config: types.Config, pool_spec: Any) -> types.Nest:
   An action mask that is in `info` (board games) joins it.
   """
   state_keys = pool_spec.state_array_spec
-  keys = specs.keep_keys(config.drop_observations, _all_keys(state_keys))
+  keys: types.Nest = {}
+  for key in state_keys:
+    if key.startswith('obs:'):
+      *path, name = key.removeprefix('obs:').split('.')
+      node = keys
+      for part in path:
+        node = node.setdefault(part, {})
+      node[name] = key
+  keys = specs.keep_keys(config.drop_observations, keys or 'obs')
   for key in action_masks.candidates(config):
     if f'info:{key}' in state_keys and key not in keys:
       root = keys if isinstance(keys, dict) else {'observation': keys}
       return {**root, key: f'info:{key}'}
   return keys
-
-
-def _all_keys(state_keys: Iterable[str]) -> types.Nest:
-  if 'obs' in state_keys:
-    return 'obs'
-  root: dict[str, Any] = {}
-  for key in state_keys:
-    if key.startswith('obs:'):
-      *path, name = key.removeprefix('obs:').split('.')
-      node = root
-      for part in path:
-        node = node.setdefault(part, {})
-      node[name] = key
-  return root
 
 
 class EnvPoolStream(base.LocalStream):

@@ -7,7 +7,7 @@ it reaches the network, the store and the learner by the same way.
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -81,13 +81,6 @@ def assign(num_envs: int, weights: Sequence[float]) -> np.ndarray:
   return tasks
 
 
-class _Part(NamedTuple):
-  """The environments of one task."""
-
-  stream: base.LocalStream
-  env_id: np.ndarray  # int32 `[n]`, ids in the whole stream
-
-
 class TaskStream(base.LocalStream):
   """Streams of one task each, as one.
 
@@ -108,21 +101,23 @@ class TaskStream(base.LocalStream):
     super().__init__(spec, spec.action.dtype, len(tasks), batch_size, tasks)
     fewest = [stream.min_batch_size for stream in streams.values()]
     self.min_batch_size = sum(fewest)
-    self._parts: dict[int, _Part] = {}
+    self._streams = streams
+    # Of each task, int32 `[n]`, ids in the whole stream.
+    self._env_id: dict[int, np.ndarray] = {}
     self._local_id = np.empty(len(tasks), np.int32)
     for task, stream in streams.items():
       env_id = np.flatnonzero(tasks == task).astype(np.int32)
-      self._parts[task] = _Part(stream, env_id)
+      self._env_id[task] = env_id
       self._local_id[env_id] = np.arange(len(env_id))
       self.steps_per_second = stream.steps_per_second
 
   def recv(self) -> types.EnvOutput:
     outputs = []
-    for task, part in self._parts.items():
-      output = part.stream.recv()
+    for task, stream in self._streams.items():
+      output = stream.recv()
       numbers = np.full(len(output.env_id), task, np.int32)
       observation = with_task(output.observation, numbers)
-      env_id = part.env_id[output.env_id]
+      env_id = self._env_id[task][output.env_id]
       outputs.append(output._replace(observation=observation, env_id=env_id))
     columns = zip(*map(nest.flatten, outputs), strict=True)
     leaves = [np.concatenate(column) for column in columns]
@@ -130,23 +125,22 @@ class TaskStream(base.LocalStream):
       # In order, as actors send them.
       order = np.argsort(leaves[-1])
       leaves = [x[order] for x in leaves]
-    output = nest.unflatten(outputs[0], leaves)
-    assert isinstance(output, types.EnvOutput)
-    return output
+    whole: types.EnvOutput = nest.unflatten(outputs[0], leaves)
+    return whole
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
     base.check_action(self.spec.action, action, env_id)
     tasks, local_id = self.tasks[env_id], self._local_id[env_id]
-    for task, part in self._parts.items():
+    for task, stream in self._streams.items():
       rows = np.flatnonzero(tasks == task)
       if len(rows):
-        part.stream.send(action[rows], local_id[rows])
+        stream.send(action[rows], local_id[rows])
 
   def take_episodes(self) -> list[base.Episode]:
     return [
-      episode._replace(env_id=int(part.env_id[episode.env_id]), task=task)
-      for task, part in self._parts.items()
-      for episode in part.stream.take_episodes()
+      episode._replace(env_id=int(env_id[episode.env_id]), task=task)
+      for task, env_id in self._env_id.items()
+      for episode in self._streams[task].take_episodes()
     ]
 
   def episode_so_far(self, env_id: int) -> base.Episode:
@@ -158,19 +152,19 @@ class TaskStream(base.LocalStream):
     return self._stream_of(env_id).render(int(self._local_id[env_id]))
 
   def _stream_of(self, env_id: int) -> base.LocalStream:
-    return self._parts[self.tasks[env_id]].stream
+    return self._streams[self.tasks[env_id]]
 
   def interrupt(self) -> None:
     super().interrupt()
-    for part in self._parts.values():
-      part.stream.interrupt()
+    for stream in self._streams.values():
+      stream.interrupt()
 
   def close(self) -> None:
     """See `EnvStream.close`; closes all streams even if one raises."""
     super().interrupt()
     with contextlib.ExitStack() as stack:
-      for part in self._parts.values():
-        stack.callback(part.stream.close)
+      for stream in self._streams.values():
+        stack.callback(stream.close)
 
 
 def task_config(config: types.Config, name: str) -> types.Config:

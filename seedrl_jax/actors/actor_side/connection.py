@@ -58,8 +58,7 @@ class LearnerConnection:
     )
     self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     # Changes of the channel; None, from `cancel`, ends the wait for them.
-    self._states: queue.SimpleQueue[grpc.ChannelConnectivity | None]
-    self._states = queue.SimpleQueue()
+    self._states = queue.SimpleQueue[grpc.ChannelConnectivity | None]()
     self._lock = threading.Lock()
     self._cancelled = False
     self._rpc: Any = None

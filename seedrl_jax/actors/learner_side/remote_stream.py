@@ -13,7 +13,6 @@ from seedrl_jax.actors import wire
 from seedrl_jax.envs import base
 from seedrl_jax.runtime import nest
 
-_NO_ID = np.zeros(0, np.int32)
 _FIRST, _LAST = int(types.StepType.FIRST), int(types.StepType.LAST)
 
 # Takes the actions [n, ...] of a message's environments, in its order; runs in
@@ -129,7 +128,7 @@ class RemoteStream(base.EnvStream):
     self._taken: list[_Request] = []
     # Ids that left since, and before, the last batch was received.
     self._left: list[np.ndarray] = []
-    self._dropped = _NO_ID
+    self._dropped = base.NO_IDS
 
   @property
   def num_connected(self) -> int:
@@ -166,7 +165,7 @@ class RemoteStream(base.EnvStream):
     return types.EnvOutput(observation, reward, discount, step_type, env_id)
 
   def take_dropped(self) -> np.ndarray:
-    dropped, self._dropped = self._dropped, _NO_ID
+    dropped, self._dropped = self._dropped, base.NO_IDS
     return dropped
 
   def send(self, action: np.ndarray, env_id: np.ndarray) -> None:
@@ -175,7 +174,7 @@ class RemoteStream(base.EnvStream):
     with self._changed:
       self._check_open()
       taken, self._taken = self._taken, []
-    ids = np.concatenate([_NO_ID, *(r.lease.env_id for r in taken)])
+    ids = np.concatenate([base.NO_IDS, *(r.lease.env_id for r in taken)])
     if not np.array_equal(env_id, ids):
       raise ValueError('Actions must be those of the last batch, in its order.')
     # A copy, as answers are sent later.

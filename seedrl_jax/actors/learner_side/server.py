@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import logging
 import operator
 import threading
@@ -116,13 +115,11 @@ class _Session:
     self._server.num_bytes += len(data)
     return wire.parse(data)
 
-  async def _wait(
-    self, awaitable: Awaitable[Any], seconds: float | None
-  ) -> Any:
+  async def _wait(self, what: Awaitable[Any], seconds: float | None) -> Any:
     try:
       left = 0 if self._server.is_closed else seconds
       async with asyncio.timeout(left) as self._deadline:
-        return await awaitable
+        return await what
     except TimeoutError:
       if self._server.is_closed:
         raise _ServerCloses from None
@@ -140,27 +137,26 @@ class _Session:
     self, grant: slot_allocator.SlotGrant, message: wire.Message
   ) -> bytes:
     """Returns the message with the actions of inference."""
-    answer = self._server.loop.create_future()
-    deliver = functools.partial(self._deliver, answer)
-    steps = self._server.codec.unpack_steps(message)
-    grant.stream.submit(grant.lease, *steps, deliver)
-    action = await self._wait(answer, None)
-    return self._server.codec.pack_actions(action)
+    server = self._server
+    answer = server.loop.create_future()
 
-  def _deliver(self, answer: asyncio.Future, action: np.ndarray) -> None:
-    """Hands over actions from the thread of inference."""
-
-    def set_result() -> None:
+    def set_answer(action: np.ndarray) -> None:
       # The stream may have ended meanwhile.
       if not answer.done():
         answer.set_result(action)
 
-    try:
-      self._server.loop.call_soon_threadsafe(set_result)
-    except RuntimeError:
-      # The loop and with it the stream have ended.
-      if not self._server.is_closed:
-        raise
+    def deliver(action: np.ndarray) -> None:
+      # In the thread of inference.
+      try:
+        server.loop.call_soon_threadsafe(set_answer, action)
+      except RuntimeError:
+        # The loop and with it the stream have ended.
+        if not server.is_closed:
+          raise
+
+    steps = server.codec.unpack_steps(message)
+    grant.stream.submit(grant.lease, *steps, deliver)
+    return server.codec.pack_actions(await self._wait(answer, None))
 
 
 class ActorServer:
