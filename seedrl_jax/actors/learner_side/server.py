@@ -35,10 +35,6 @@ _Code = grpc.StatusCode
 _log = logging.getLogger(__name__)
 
 
-class _ServerCloses(Exception):
-  """The server closes; the actor must learn of it."""
-
-
 class _Session:
   """Serves one actor's stream in the event loop's thread.
 
@@ -51,18 +47,6 @@ class _Session:
     # Of what the session waits for: a message, or actions from inference.
     self._deadline: asyncio.Timeout | None = None
 
-  async def serve(self) -> None:
-    """Serves the actor until its stream ends, or has to be ended."""
-    try:
-      await self._serve()
-    except wire.WireError as e:
-      await self._context.abort(_Code.INVALID_ARGUMENT, str(e))
-    except StreamRefused as e:
-      await self._context.abort(e.code, str(e))
-    except _ServerCloses:
-      if not self._server.ended:
-        await self._context.abort(_Code.UNAVAILABLE, 'The learner stops.')
-
   def close(self) -> None:
     """Ends what the session waits for, as the server closes."""
     if self._deadline is not None and not self._deadline.expired():
@@ -70,7 +54,8 @@ class _Session:
     # Otherwise it ends already, or writes: gRPC cannot send a status after
     # cutting that off.
 
-  async def _serve(self) -> None:
+  async def serve(self) -> None:
+    """Serves the actor until its stream ends, or raises why it has to end."""
     # First of all, before any message is read.
     if not self._server.security.admits(self._context.invocation_metadata()):
       raise StreamRefused(
@@ -122,7 +107,7 @@ class _Session:
         return await what
     except TimeoutError:
       if self._server.is_closed:
-        raise _ServerCloses from None
+        raise StreamRefused(_Code.UNAVAILABLE, 'The learner stops.') from None
       raise StreamRefused(
         _Code.DEADLINE_EXCEEDED, f'Nothing came for {seconds:g} s.'
       ) from None
@@ -306,6 +291,12 @@ class ActorServer:
     self._sessions.add(session)
     try:
       await session.serve()
+    except wire.WireError as e:
+      await context.abort(_Code.INVALID_ARGUMENT, str(e))
+    except StreamRefused as e:
+      # The training's end is no error.
+      if e.code != _Code.UNAVAILABLE or not self.ended:
+        await context.abort(e.code, str(e))
     finally:
       self._sessions.discard(session)
       if not self.is_closed:
