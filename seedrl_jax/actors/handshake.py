@@ -111,34 +111,28 @@ def spec_texts(specs: Mapping[str, Any]) -> dict[str, str]:
   return texts
 
 
-def requested_config(welcome: Welcome) -> dict[str, Any]:
+def requested_config(
+  welcome: Welcome, num_threads: int = 0, affinity: int = -1
+) -> ml_collections.ConfigDict:
   """Returns the config that a learner asks for, for `envs.trust` to check.
+
+  `affinity` is the first processor of the environments' threads; -1: any.
 
   Raises `ValueError` if no learner would ask for it.
   """
-  config: dict[str, Any] = {'env': welcome.env}
-  allowed = _ENV_VALUES
-  if welcome.local is not None:
-    config = welcome.local.config | config
-    allowed = _ENV_VALUES | _LOCAL_VALUES
-  settings.check(settings.make_config(config), allowed, complete=False)
-  return config
-
-
-def env_config(
-  welcome: Welcome, num_threads: int, affinity: int
-) -> ml_collections.ConfigDict:
-  """Returns an `env` section for `envs.factory` at the actor.
-
-  `affinity` is the first processor of the environments' threads; -1: any.
-  """
-  local = {
+  env = welcome.env | {
     'num_threads': num_threads,
     'thread_affinity_offset': affinity,
     # Instead of processes, start more actors.
     'processes': 0,
   }
-  return ml_collections.ConfigDict(welcome.env | local)
+  values, allowed = {'env': env}, _ENV_VALUES
+  if welcome.local is not None:
+    values = welcome.local.config | values
+    allowed = _ENV_VALUES | _LOCAL_VALUES
+  config = settings.make_config(values)
+  settings.check(config, allowed, complete=False)
+  return config
 
 
 def pack_hello(hello: Hello) -> bytes:
@@ -168,8 +162,8 @@ def unpack_welcome(message: wire.Message) -> Welcome:
     local = value['local']
     if local is not None:
       local = LocalRun(**local)
-    return Welcome(**value | {'local': local})
-  except (KeyError, TypeError) as e:
+    return Welcome(**value | {'env': dict(value['env']), 'local': local})
+  except (KeyError, TypeError, ValueError) as e:
     raise wire.WireError(f'WELCOME cannot be understood ({e!r:.200}).') from e
 
 

@@ -190,12 +190,12 @@ class EnvGroup:
     options = self._options
     num_envs = options.num_envs
     try:
-      # Before code that the learner names is imported.
-      requested = handshake.requested_config(welcome)
-      trust.check(requested, options.allowed, 'the learner')
-      config = handshake.env_config(
+      whole = handshake.requested_config(
         welcome, options.num_threads, options.affinity
       )
+      # Before code that the learner names is imported.
+      trust.check(whole.to_dict(), options.allowed, 'the learner')
+      config = whole.env
       handshake.check_spec(welcome, factory.make_spec(config))
       batch_size = options.batch_size or num_envs
       return factory.make_stream(
