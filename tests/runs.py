@@ -106,9 +106,9 @@ def toy(name: str, **kwargs: Any) -> dict[str, Any]:
 def open_parts(
   config: ml_collections.ConfigDict, **kwargs: Any
 ) -> opening.Parts:
-  """Opens the parts of a new run; for `kwargs` see `opening.open_parts`."""
+  """Opens the parts of a new run; for `kwargs` see `opening.Opener`."""
   plan = plan_lib.make_plan(config)
-  return opening.open_parts(plan, plan_lib.initial_state(plan), **kwargs)
+  return opening.Opener(plan, plan_lib.initial_state(plan), **kwargs).open()
 
 
 def children(pid: int) -> list[int]:

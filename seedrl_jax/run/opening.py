@@ -98,36 +98,25 @@ class Parts:
       stack.callback(self.interrupt)
 
 
-def open_parts(
-  plan: plan_lib.Plan,
-  state: update.LearnerState,
-  streams: MakeStream | None = None,
-  record: report.RunRecord | None = None,
-  workdir: workdir_lib.Workdir | None = None,
-  replay_path: str | None = None,
-) -> Parts:
-  """Opens a host's parts of a run; raises `ValueError` naming a flag.
+@dataclasses.dataclass
+class Opener:
+  """Opens a host's parts of a run.
 
-  Args:
+  Attributes:
     state: of the learner, without device axis.
     streams: makes the environments; None: those of the configuration.
-    record: of the checkpoint to go on from; None: of a new run.
+    record: of the checkpoint to go on from.
     workdir: for the files of a Reverb server and the actors' unix socket; None:
       a temporary folder, and the current one.
     replay_path: checkpoint that the store will be restored from.
   """
-  record = record or report.RunRecord()
-  return _Opener(plan, state, streams, record, workdir, replay_path).open()
 
-
-@dataclasses.dataclass
-class _Opener:
   plan: plan_lib.Plan
   state: update.LearnerState
-  streams: MakeStream | None
-  record: report.RunRecord
-  workdir: workdir_lib.Workdir | None
-  replay_path: str | None
+  streams: MakeStream | None = None
+  record: report.RunRecord = dataclasses.field(default_factory=report.RunRecord)
+  workdir: workdir_lib.Workdir | None = None
+  replay_path: str | None = None
 
   def __post_init__(self) -> None:
     plan, record = self.plan, self.record
@@ -142,7 +131,7 @@ class _Opener:
     self._keys = keys
 
   def open(self) -> Parts:
-    """Opens all parts, or none if one fails."""
+    """Opens all parts, or none; raises `ValueError` naming a flag."""
     workers: list[Worker] = []
     with contextlib.ExitStack() as cleanup:
       self._store = self._open_store()
@@ -157,11 +146,11 @@ class _Opener:
       is_in_jax = self.streams is None and self.plan.device_env is not None
       for i, share in enumerate(self.plan.shares):
         if is_in_jax and not share.is_remote:
-          workers.append(self._make_device_worker(i, share))
+          workers.append(self._make_worker(i, share, None))
           continue
         stream = next(remote) if share.is_remote else make_stream(i, share)
         cleanup.callback(stream.close)
-        workers.append(self._make_worker(i, stream, share))
+        workers.append(self._make_worker(i, share, stream))
       progress.ready('environments')
       parts = self._connect(workers, actors)
       progress.ready('learner')
@@ -255,27 +244,31 @@ class _Opener:
     number = self.record.starts * _STREAMS_OF_START + index
     return (self.plan.config.seed + number * _SEED_STRIDE) % 2**31
 
-  def _make_device_worker(
-    self, index: int, share: layout_lib.StreamShare
-  ) -> device_worker.DeviceWorker:
-    plan = self.plan
-    writer = self._gate or self._store.table(table_configs.TABLE)
-    return device_worker.DeviceWorker(
-      plan_lib.unroll_program(plan, share),
-      share.device,
-      self._env_seed(index),
-      self._keys[index],
-      functools.partial(self._publisher.latest, share.device),
-      writer,
-      None if plan.cuts_blocks else self._make_assembler(share, writer),
-      self._gate if share.num_train else None,
-    )
-
   def _make_worker(
-    self, index: int, stream: envs.EnvStream, share: layout_lib.StreamShare
-  ) -> worker_lib.InferenceWorker:
-    plan, agent = self.plan, self.plan.agent
-    spec = plan.env_spec.stream
+    self,
+    index: int,
+    share: layout_lib.StreamShare,
+    stream: envs.EnvStream | None,
+  ) -> Worker:
+    """Makes what acts in a stream; None: in environments in JAX."""
+    plan, agent, spec = self.plan, self.plan.agent, self.plan.env_spec.stream
+    table = table_configs.TABLE
+    if plan.on_device and stream is not None:
+      table = device_replay.REMOTE_TABLE
+    writer = self._gate or self._store.table(table)
+    parameters = functools.partial(self._publisher.latest, share.device)
+    gate = self._gate if share.num_train else None
+    if stream is None:
+      return device_worker.DeviceWorker(
+        plan_lib.unroll_program(plan, share),
+        share.device,
+        self._env_seed(index),
+        self._keys[index],
+        parameters,
+        writer,
+        None if plan.cuts_blocks else self._make_assembler(share, writer),
+        gate,
+      )
     step = device_step_lib.DeviceStep(
       agent,
       spec,
@@ -284,17 +277,13 @@ class _Opener:
       len(share.global_env_id),
       self._keys[index],
     )
-    table = (
-      device_replay.REMOTE_TABLE if plan.on_device else table_configs.TABLE
-    )
-    writer = self._gate or self._store.table(table)
     return worker_lib.InferenceWorker(
       stream=stream,
       device_step=step,
       sink=self._make_assembler(share, writer),
-      parameters=functools.partial(self._publisher.latest, share.device),
+      parameters=parameters,
       global_env_id=share.global_env_id,
-      gate=self._gate if share.num_train else None,
+      gate=gate,
     )
 
   def _make_assembler(
@@ -310,7 +299,7 @@ class _Opener:
       agent.overlap,
       plan.block_width,
       assembler_lib.make_priorities(
-        agent, self.plan.unroll_spec, plan.block_width, share.device
+        agent, plan.unroll_spec, plan.block_width, share.device
       ),
       # A gate counts on every environment's unroll.
       burn_in=None if plan.config.replay.sampler == 'fifo' else agent.burn_in,

@@ -137,14 +137,14 @@ class System:
     is_exact = plan.placement.shares_batch
     checkpoints.follow(shared, int(state.step), is_exact)
     self._checkpoints = checkpoints
-    self.parts = opening.open_parts(
+    self.parts = opening.Opener(
       plan,
       state,
       make_streams,
       checkpoints.record,
       self._workdir,
       checkpoints.replay_path,
-    )
+    ).open()
     cleanup.callback(self.parts.close)
 
   def _connect(

@@ -121,10 +121,10 @@ def measure(
   streams: opening.MakeStream | None,
   windows: timing.Windows,
 ) -> Ceilings:
-  """Measures every stage of a run; for `streams` see `open_parts`."""
+  """Measures every stage of a run; for `streams` see `Opener`."""
   plan = plan_lib.make_plan(config)
   state = plan_lib.initial_state(plan)
-  parts = opening.open_parts(plan, state, streams=streams)
+  parts = opening.Opener(plan, state, streams).open()
   with contextlib.closing(parts):
     if plan.device_env is not None and streams is None:
       return _in_jax(config, plan, parts, windows)

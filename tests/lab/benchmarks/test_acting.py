@@ -47,7 +47,7 @@ def _opened(**kwargs):
 
   plan = plan_lib.make_plan(config)
   state = plan_lib.initial_state(plan)
-  parts = opening.open_parts(plan, state, streams=make)
+  parts = opening.Opener(plan, state, make).open()
   with contextlib.closing(parts):
     yield plan, parts, streams
 
