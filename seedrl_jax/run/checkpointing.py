@@ -331,37 +331,37 @@ class CheckpointWriter:
 
 
 class BestCheckpoint:
-  """The parameters that were evaluated best: `checkpoint.keep_best`.
+  """The parameters that were evaluated best: `checkpoint.keep_best`."""
 
-  One thread takes evaluations, another saves.
-  """
+  def __init__(
+    self,
+    workdir: workdir_lib.Workdir,
+    say: Callable[[str], None],
+    window: report.EpisodeWindow,
+  ):
+    """Goes on from the best checkpoint that is there, if any.
 
-  def __init__(self, workdir: workdir_lib.Workdir, say: Callable[[str], None]):
-    """Goes on from the best checkpoint that is there, if any."""
+    Another thread may add evaluation episodes to `window`.
+    """
+    self._window = window
     self._path = workdir.best
     self._storage = checkpoints.Checkpoints(self._path, keep=2, report=say)
     self._say = say
     self._count = 0
-    self._best, self._is_due = -math.inf, False
+    self._best = -math.inf
     if record := self._storage.newest_record():
       returns = record['eval_returns']
       self._best = sum(returns) / max(len(returns), 1)
 
-  def note(self, window: report.EpisodeWindow) -> None:
-    """Takes the evaluation episodes; counts those of each window once."""
-    size = report.EVAL_WINDOW
-    if len(window.returns) < size or window.count - self._count < size:
-      return
-    self._count = window.count
-    mean = window.mean_return()
-    if mean is not None and mean > self._best:
-      self._best, self._is_due = mean, True
-
   def save_if_due(self, state: StateSource, now: RecordSource) -> None:
-    """Saves in place of the best so far, if the last evaluation was better."""
-    if not self._is_due:
+    """Saves in place of the best so far, if a new evaluation was better."""
+    if self._window.count - self._count < report.EVAL_WINDOW:
       return
-    self._is_due = False
+    self._count = self._window.count
+    mean = self._window.mean_return()
+    if mean is None or mean <= self._best:
+      return
+    self._best = mean
     taken, record = state(), dataclasses.asdict(now())
     step = int(taken.step)
     try:

@@ -186,8 +186,8 @@ class RunCounters:
 class RunReporter:
   """Writes a run's curves and summary, and prints its progress.
 
-  `waits` are the last row's shares of waiting; None before the first. `row` is
-  that row.
+  `row` is the last row, and `waits` its shares of waiting; None before it.
+  `evaluation` are the last evaluation episodes.
   """
 
   def __init__(
@@ -217,6 +217,7 @@ class RunReporter:
       if self._parts.plan.device_env is not None
       else report.Waits,
     )
+    self.evaluation = self._reporter.evaluation
     self.waits: report.Waits | None = None
     self.row: report.Row = {}
     self._num_connected = 0
@@ -288,11 +289,6 @@ class RunReporter:
       min(1.0, (row[report.FRAMES] or 0) / total),
     )
     return results
-
-  @property
-  def evaluation(self) -> report.EpisodeWindow:
-    """The last evaluation episodes, as far as they are collected."""
-    return self._reporter.evaluation
 
   def collect_episodes(self) -> None:
     """Takes the episodes that have ended, on host 0 of all hosts."""

@@ -169,7 +169,9 @@ class System:
     )
     self._best = None
     if config.checkpoint.keep_best and not self._coordinator.index:
-      self._best = checkpointing.BestCheckpoint(self._workdir, say)
+      self._best = checkpointing.BestCheckpoint(
+        self._workdir, say, self._reporter.evaluation
+      )
     self._training = training_lib.Training(
       config,
       self._coordinator,
@@ -279,18 +281,12 @@ class System:
     if self._coordinator.agreed and not isinstance(bad, _SPOILED):
       # One that fails must not cost the others.
       group.run('last episodes', self._reporter.collect_episodes)
-      group.run('best checkpoint', self._save_best)
-      group.run(
-        'last checkpoint',
-        lambda: self._writer.save(learner.state, self._reporter.record),
-      )
+      taken = learner.state, self._reporter.record
+      if (best := self._best) is not None:
+        group.run('best checkpoint', lambda: best.save_if_due(*taken))
+      group.run('last checkpoint', lambda: self._writer.save(*taken))
       if group.failure is None or learner.counters.updates:
         group.run('last report', self._reporter.write)
-
-  def _save_best(self) -> None:
-    if self._best is not None:
-      self._best.note(self._reporter.evaluation)
-      self._best.save_if_due(self.parts.learner.state, self._reporter.record)
 
   def _status(self, stuck: list[str]) -> str:
     group = self._training.group

@@ -209,8 +209,6 @@ class Training:
     results = callbacks.Report.make(
       self._reporter.write(), self._reporter.row, run=self
     )
-    if self._best is not None:
-      self._best.note(self._reporter.evaluation)
     try:
       if self._on_report and self._on_report(results) is False:
         self.interrupted = True

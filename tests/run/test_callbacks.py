@@ -113,13 +113,11 @@ def test_goes_on_from_the_best(tmp_path):
   ):
     state = State(np.int32(step))
     record = report.RunRecord(eval_returns=returns)
-    keeper = checkpointing.BestCheckpoint(directory, messages.append)
     window = report.EpisodeWindow(returns, 20)
+    keeper = checkpointing.BestCheckpoint(directory, messages.append, window)
     # Episodes of an earlier start do not count.
-    keeper.note(window)
-    assert not keeper._is_due
+    keeper.save_if_due(pytest.fail, pytest.fail)
     window.count = 20
-    keeper.note(window)
     keeper.save_if_due(lambda: state, lambda record=record: record)  # noqa: B023
     keeper.describe()
     assert [path.name for path in directory.best.iterdir()] == [kept]
