@@ -24,7 +24,6 @@ from seedrl_jax import types
 from seedrl_jax.launch import allow_flags, config_flag, program
 from seedrl_jax.run import saved_config
 from seedrl_jax.runtime import (
-  file_io,
   process,
   progress,
   settings,
@@ -120,13 +119,15 @@ def parse_flags(argv: list[str]) -> list[str]:
   global _is_default
   arguments = argv[1:]
   try:
-    run_config = _run_config(argv)
-    _is_default = run_config is None and config_flag.path_of(argv) is None
+    name = config_flag.path_of(argv)
+    folder = config_flag.path_of(argv, 'workdir')
+    directory = workdir.Workdir(folder or '')
+    run_config = saved_config.read(directory, bool(name)) if folder else None
+    _is_default = run_config is None and name is None
     rest = config_flag.parse(argv, run_config=run_config)
     if run_config is not None:
-      name = config_flag.path_of(arguments)
       saved_config.check_resume(
-        workdir.Workdir(WORKDIR.value),
+        directory,
         run_config,
         CONFIG.value,
         config_flag.overrides(),
@@ -143,22 +144,6 @@ def parse_flags(argv: list[str]) -> list[str]:
   if not WORKDIR.value:
     sys.exit(f'{program.NAME}: --workdir is missing; name a folder for it.')
   return rest
-
-
-def _run_config(argv: Sequence[str]) -> types.Config | None:
-  """Returns the configuration of the run to go on with; None if there is none.
-
-  Before its first checkpoint, another --config starts a run anew.
-  """
-  path = config_flag.path_of(argv, 'workdir')
-  if not path:
-    return None
-  directory = workdir.Workdir(path)
-  if config_flag.path_of(argv) and not file_io.numbers_in(
-    directory.checkpoints
-  ):
-    return None
-  return saved_config.read(directory)
 
 
 def main(

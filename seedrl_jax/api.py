@@ -24,7 +24,6 @@ from seedrl_jax.envs import trust
 from seedrl_jax.run import callbacks
 from seedrl_jax.runtime import (
   config_files,
-  file_io,
   process,
   progress,
   report,
@@ -147,19 +146,16 @@ def _whole_config(
 ) -> ml_collections.ConfigDict:
   if env is not None:
     overrides = {**overrides, 'env__factory': _reference(env)}
-  directory = workdir_lib.Workdir(workdir)
-  has_checkpoints = bool(file_io.numbers_in(directory.checkpoints))
   if isinstance(config, ml_collections.ConfigDict):
     return _override(config, overrides)
-  if isinstance(config, str) and not has_checkpoints:
-    return make_config(config, **overrides)
   from seedrl_jax.run import saved_config
 
-  saved = saved_config.read(directory)
+  directory = workdir_lib.Workdir(workdir)
+  saved = saved_config.read(directory, has_file=config is not None)
   if saved is None:
-    # Says that there is none.
-    directory.read_config()
-    raise AssertionError
+    # Without a run, reading says so.
+    new = directory.read_config() if config is None else make_config(config)
+    return _override(new, overrides)
   names = [key.replace('__', '.') for key in overrides]
   whole = _override(saved, overrides)
   file = None if config is None else config_files.load(config)

@@ -13,7 +13,7 @@ from ml_collections.config_flags import config_path
 
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import trust
-from seedrl_jax.runtime import config_files, keys, settings
+from seedrl_jax.runtime import config_files, file_io, keys, settings
 from seedrl_jax.runtime import workdir as workdir_lib
 
 # Differences that a message names.
@@ -39,14 +39,20 @@ _FREE = {
 }
 
 
-def read(directory: workdir_lib.Workdir) -> ml_collections.ConfigDict | None:
+def read(
+  directory: workdir_lib.Workdir, has_file: bool = False
+) -> ml_collections.ConfigDict | None:
   """Returns the configuration of the latest start, locked; None if none began.
+
+  A user who `has_file`, of another configuration, starts a run anew with it
+  before the first checkpoint: None.
 
   Keys that an earlier release lacked have their defaults. The values of this
   release's keys have their types, which JSON does not tell. Raises WorkdirError
   if it is damaged.
   """
-  if not directory.config_json.exists():
+  is_anew = has_file and not file_io.numbers_in(directory.checkpoints)
+  if is_anew or not directory.config_json.exists():
     return None
   saved = directory.read_config(base_config.SAVED)
   table, is_ours = dict(base_config.KEYS), saved.agent in trust.AGENTS
