@@ -161,11 +161,7 @@ class DeviceStep:
     """
     key = self._key
     for size in sizes:
-      blank = jax.tree.map(
-        lambda s, size=size: np.zeros((size, *s.shape), s.dtype),
-        self._spec.observation,
-        is_leaf=types.is_spec,
-      )
+      blank = specs.zeros(self._spec.observation, size)
       packed, before = self(params, blank, self.make_header(size))
       packed.block_until_ready()
       if restores:

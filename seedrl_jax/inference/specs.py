@@ -46,24 +46,15 @@ def output_spec(
     ValueError: if the actions are not what the environments take.
   """
 
-  def shape(s: types.ArraySpec | types.ActionSpec) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((1, *s.shape), s.dtype)
-
-  header = jax.tree.map(shape, header_spec(spec.action), is_leaf=types.is_spec)
+  header = zeros(header_spec(spec.action), 1)
   step = types.AgentInput(
-    observation=jax.tree.map(shape, spec.observation, is_leaf=types.is_spec),
+    observation=zeros(spec.observation, 1),
     reward=header.reward,
     previous_action=header.previous_action,
-    first=jax.ShapeDtypeStruct((1,), jnp.bool_),
+    first=np.zeros(1, bool),
   )
-  output, _ = jax.eval_shape(
-    agent.act,
-    params,
-    jax.ShapeDtypeStruct((2,), jnp.uint32),
-    step,
-    jax.eval_shape(lambda: agent.initial_core(1)),
-    header.env_id,
-  )
+  core, key = agent.initial_core(1), jax.random.PRNGKey(0)
+  output, _ = jax.eval_shape(agent.act, params, key, step, core, header.env_id)
   specs = _row_specs(output)
   ours, theirs = specs.action, types.ArraySpec(*spec.action[:2])
   if ours != theirs:
@@ -76,7 +67,7 @@ def output_spec(
 
 def core_spec(agent: base.Agent) -> types.Nest:
   """Returns the core state's `ArraySpec`s."""
-  return _row_specs(jax.eval_shape(lambda: agent.initial_core(1)))
+  return _row_specs(agent.initial_core(1))
 
 
 def _row_specs(batch: types.Nest) -> types.Nest:
@@ -94,43 +85,42 @@ def unroll_spec(
 ) -> types.Unroll:
   """Returns `ArraySpec`s of a stored unroll of T transitions."""
 
-  def step(s: types.ArraySpec | types.ActionSpec) -> types.ArraySpec:
-    return types.ArraySpec((num_transitions + 1, *s.shape), s.dtype)
-
   def scalar(dtype: Any) -> types.ArraySpec:
-    return types.ArraySpec((num_transitions + 1,), np.dtype(dtype))
+    return types.ArraySpec((), np.dtype(dtype))
 
-  return types.Unroll(
-    steps=types.Steps(
-      observation=jax.tree.map(step, spec.observation, is_leaf=types.is_spec),
-      reward=scalar(np.float32),
-      discount=scalar(np.float32),
-      step_type=scalar(np.uint8),
-      previous_action=step(spec.action),
-      agent_output=jax.tree.map(step, agent_output, is_leaf=types.is_spec),
-      parameter_version=scalar(np.int32),
-    ),
-    initial_core=core,
-    env_id=types.ArraySpec((), np.dtype(np.int32)),
+  step = types.Steps(
+    observation=spec.observation,
+    reward=scalar(np.float32),
+    discount=scalar(np.float32),
+    step_type=scalar(np.uint8),
+    previous_action=types.ArraySpec(spec.action.shape, spec.action.dtype),
+    agent_output=agent_output,
+    parameter_version=scalar(np.int32),
+  )
+  steps = jax.tree.map(
+    lambda s: types.ArraySpec((num_transitions + 1, *s.shape), s.dtype),
+    step,
+    is_leaf=types.is_spec,
+  )
+  return types.Unroll(steps, core, env_id=scalar(np.int32))
+
+
+def zeros(specs: types.Nest, *leading: int) -> types.Nest:
+  """Returns arrays `[*leading, ...]` like a nest of `ArraySpec`s."""
+  return jax.tree.map(
+    lambda s: np.zeros((*leading, *s.shape), s.dtype),
+    specs,
+    is_leaf=types.is_spec,
   )
 
 
 def blank_batch(spec: types.Unroll, width: int) -> types.Batch:
   """Returns a batch of zeros for one training device, to compile with."""
 
-  def steps(s: types.ArraySpec) -> np.ndarray:
-    return np.zeros((s.shape[0], width, *s.shape[1:]), s.dtype)
-
-  def rows(s: types.ArraySpec) -> np.ndarray:
-    return np.zeros((width, *s.shape), s.dtype)
-
+  unroll = zeros(spec, width)
+  steps = jax.tree.map(lambda x: x.swapaxes(0, 1).copy(), unroll.steps)
   return types.Batch(
-    types.Unroll(
-      jax.tree.map(steps, spec.steps, is_leaf=types.is_spec),
-      jax.tree.map(rows, spec.initial_core, is_leaf=types.is_spec),
-      rows(spec.env_id),
-    ),
-    weight=np.ones(width, np.float32),
+    unroll._replace(steps=steps), weight=np.ones(width, np.float32)
   )
 
 
