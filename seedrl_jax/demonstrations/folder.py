@@ -7,9 +7,8 @@ sequences at a time, each `[n, ...]`, and their priorities.
 import contextlib
 import dataclasses
 import json
-import os
 import pathlib
-import shutil
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -97,9 +96,10 @@ def create(path: str, layout: blocks.UnrollLayout) -> Iterator[FolderWriter]:
   """
   check_new(path)
   target = pathlib.Path(path)
-  unfinished = target.with_name(f'{target.name}.{os.getpid()}.partial')
-  unfinished.mkdir()
-  try:
+  with tempfile.TemporaryDirectory(
+    prefix=f'{target.name}.', suffix='.partial', dir=target.parent
+  ) as scratch:
+    unfinished = pathlib.Path(scratch, target.name)
     with checkpoints.create_archive(str(unfinished / _SEQUENCES)) as file:
       writer = FolderWriter(layout, file)
       yield writer
@@ -107,9 +107,6 @@ def create(path: str, layout: blocks.UnrollLayout) -> Iterator[FolderWriter]:
     text = json.dumps(dataclasses.asdict(writer.manifest), indent=2)
     (unfinished / _MANIFEST).write_text(text + '\n')
     unfinished.rename(target)
-  except BaseException:
-    shutil.rmtree(unfinished, ignore_errors=True)
-    raise
 
 
 def read_manifest(path: str) -> Manifest:
