@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 from typing import ClassVar
 
 import ml_collections
@@ -153,6 +154,9 @@ class RateLimiter:
   def bounds(self) -> tuple[float, float]:
     """Returns the least and the greatest debt."""
     ratio = self._config.samples_per_insert
+    if ratio == 0:
+      # Reverb uses this number, as JSON has no infinity.
+      return -sys.float_info.max, sys.float_info.max
     centre = self._config.min_size * ratio
     least = (self._block_width * ratio + self._batch_size) / 2
     buffer = max(self._config.tolerance * centre, least)
@@ -168,20 +172,16 @@ class RateLimiter:
     `size` unrolls are in the table, including those being inserted, and
     `max_times_sampled` still allows `drawable` samples.
     """
-    ratio = self._config.samples_per_insert
-    if ratio == 0:
-      return True
     # Only inserts help if no batch can be drawn, whatever the ratio.
     if size < self._config.min_size or drawable < self._batch_size:
       return True
-    return self._debt + n * ratio <= self.bounds()[1]
+    worth = n * self._config.samples_per_insert
+    return self._debt + worth <= self.bounds()[1]
 
   def can_sample(self, n: int, size: int, drawable: float = math.inf) -> bool:
     """Returns whether n samples may be drawn now; see `can_insert`."""
     if size < self._config.min_size or drawable < n:
       return False
-    if self._config.samples_per_insert == 0:
-      return True
     return self._debt - n >= self.bounds()[0]
 
 

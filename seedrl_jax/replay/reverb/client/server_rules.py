@@ -3,7 +3,6 @@
 A queue's item is a block of unrolls; a replay's item is one unroll.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +10,6 @@ from seedrl_jax.replay import table_configs
 from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.proto import reverb_pb2
 
-# JSON has no infinity; Reverb uses this number for it.
-_UNBOUNDED = sys.float_info.max
 # More would not be faster.
 _MOST_ON_THE_WAY = 4
 _LIMITS = ('samples_per_insert', 'min_size_to_sample', 'min_diff', 'max_diff')
@@ -26,13 +23,11 @@ def server_rules(
   They apply to all processes together, item by item. `batch_size` is of the
   largest batch.
   """
-  max_size, ratio = config.max_size, config.samples_per_insert
-  # With a ratio of 0, Reverb would accept nothing.
-  low, high = -_UNBOUNDED, _UNBOUNDED
+  max_size = config.max_size
   if isinstance(config, table_configs.QueueConfig):
     max_size, _ = queue_blocks(config, block_width)
     low, high = 0.0, float(max_size)
-  elif ratio:
+  else:
     # As if blocks were whole batches, the widest there are: a server started by
     # hand does not know the block width of a run.
     limiter = table_configs.RateLimiter(config, batch_size)
@@ -45,7 +40,8 @@ def server_rules(
     'max_times_sampled': config.max_times_sampled,
     'max_size': max_size,
     'min_size_to_sample': config.min_size,
-    'samples_per_insert': ratio or 1.0,
+    # With a ratio of 0, Reverb would accept nothing.
+    'samples_per_insert': config.samples_per_insert or 1.0,
     'min_diff': low,
     'max_diff': high,
   }
