@@ -78,14 +78,12 @@ def make_sampler(
   demonstrations = store.table(folder.TABLE).sampler(
     num_demonstrations, num_blocks
   )
-  layout = blocks.UnrollLayout(store.unroll_spec)
   width = batch_size // num_blocks
   middle = width - demonstrations_per_block
   return MixedSampler(
     [(slice(0, middle), unrolls), (slice(middle, width), demonstrations)],
     num_blocks,
-    layout,
-    blocks.BlockPool(layout, width),
+    blocks.BlockPool(blocks.UnrollLayout(store.unroll_spec), width),
   )
 
 
@@ -124,7 +122,6 @@ class MixedSampler(base.TrajectorySampler):
 
   parts: Sequence[tuple[slice, base.TrajectorySampler]]
   num_blocks: int
-  layout: blocks.UnrollLayout
   pool: blocks.BlockPool
 
   def sample(self, wait: bool = True) -> base.Sample:
@@ -141,7 +138,7 @@ class MixedSampler(base.TrajectorySampler):
     mixed = [self.pool.take() for _ in range(self.num_blocks)]
     for columns, sample in samples:
       for source, target in zip(sample.blocks, mixed, strict=True):
-        views = self.layout.rows(source), self.layout.rows(target)
+        views = map(self.pool.layout.rows, (source, target))
         for values, rows in zip(*views, strict=True):
           rows[columns] = values
       sample.release()

@@ -224,13 +224,9 @@ class Table(abc.ABC):
 
 
 class TrajectoryStore(abc.ABC):
-  """Tables by name, for unrolls like `unroll_spec`; thread-safe.
+  """Tables by name, for unrolls like `unroll_spec`; thread-safe."""
 
-  `is_saved`: whether its contents are part of checkpoints.
-  """
-
-  is_saved = True
-
+  is_saved = True  # whether its contents are part of checkpoints
   unroll_spec: types.Unroll  # of `types.ArraySpec`, without a batch dimension
   overlap: int  # steps that consecutive unrolls of an environment share
   _tables: Mapping[str, Table]

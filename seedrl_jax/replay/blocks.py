@@ -24,10 +24,7 @@ class UnrollLayout:
     self.unroll_spec = unroll_spec
     self.overlap = overlap
     self.paths = [path for path, _ in named]
-    self.specs = [
-      types.ArraySpec(tuple(spec.shape), np.dtype(spec.dtype))
-      for _, spec in named
-    ]
+    self.specs: list[types.ArraySpec] = [spec for _, spec in named]
     # For each leaf, whether it is `[T + 1, W, ...]` in a block.
     self.time_major = [path.startswith('steps.') for path in self.paths]
     # Raw memory cannot be viewed as Python objects.
@@ -116,8 +113,8 @@ class BlockPool:
   """Recycles blocks of one width; thread-safe. Grows to the peak of use."""
 
   def __init__(self, layout: UnrollLayout, width: int):
+    self.layout = layout
     self.width = width
-    self._layout = layout
     # A deque's append and pop are atomic: no lock on the hot path. The last one
     # returned is taken first, as it may still be in the CPU's caches.
     self._free: collections.deque[base.Block] = collections.deque()
@@ -127,7 +124,7 @@ class BlockPool:
     try:
       return self._free.pop()
     except IndexError:
-      return self._layout.new_block(self.width)
+      return self.layout.new_block(self.width)
 
   def give_back(self, blocks: Iterable[base.Block]) -> None:
     """Takes back blocks that are no longer in use."""

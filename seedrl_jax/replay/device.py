@@ -59,17 +59,15 @@ class _Queue(tables.EmbeddedQueue):
   def __init__(
     self,
     config: table_configs.QueueConfig,
-    layout: blocks.UnrollLayout,
     pool: blocks.BlockPool,
     num_blocks: int,
   ):
-    super().__init__(config, layout, pool)
+    super().__init__(config, pool)
     self._num_blocks = num_blocks
     self.remote = tables.EmbeddedQueue(
       dataclasses.replace(config, name=REMOTE_TABLE),
-      layout,
-      blocks.BlockPool(layout, pool.width),
-      partner=self,
+      blocks.BlockPool(pool.layout, pool.width),
+      samplers=self._samplers,
     )
     # They take turns if both have a batch.
     self._sources = [self, self.remote]
@@ -119,7 +117,7 @@ class DeviceStore(store.EmbeddedStore):
   ):
     super().__init__((), unroll_spec, block_width)
     pool = _Pool(self._layout, block_width)
-    self._queue = _Queue(config, self._layout, pool, num_blocks)
+    self._queue = _Queue(config, pool, num_blocks)
     self._tables = {config.name: self._queue, REMOTE_TABLE: self._queue.remote}
 
   def info(self) -> Mapping[str, base.TableInfo]:

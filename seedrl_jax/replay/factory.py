@@ -56,8 +56,7 @@ def make_store(
   is_embedded = lock_step or config.backend == 'embedded'
   if config.backend == 'auto' and not (config.address or local_inference):
     # A client in Python takes about a millisecond to read an item.
-    is_queue = isinstance(tables[0], table_configs.QueueConfig)
-    is_embedded |= is_queue or has_single_steps
+    is_embedded |= tables[0].sampler == 'fifo' or has_single_steps
   rules = [
     server_rules.server_rules(table, block_width, batch_size)
     for table in tables

@@ -19,13 +19,13 @@ class _Waiter:
 class FairQueue:
   """Lets waiting threads pass in order, each when its condition holds.
 
-  Only the first is ever woken, and only if it can go on. Every method but
-  `waits` is called with the table's lock held.
+  Only the first is ever woken, and only if it can go on. `enter` and `wake`
+  are called with the table's lock held.
   """
 
   def __init__(self, lock: threading.Lock, name: str):
     """Takes the table's lock, released in waits, and a name for messages."""
-    self._lock = lock
+    self.lock = lock
     self._name = name
     self._error: BaseException | None = None
     self._waiters: collections.deque[_Waiter] = collections.deque()
@@ -36,7 +36,7 @@ class FairQueue:
 
   def waits(self) -> tuple[float, int]:
     """Returns the seconds of all threads' waits, and how many wait now."""
-    with self._lock:
+    with self.lock:
       now = time.monotonic()
       current = sum(now - w.since for w in self._waiters)
       return self._seconds + current, len(self)
@@ -55,7 +55,7 @@ class FairQueue:
       return
     if not wait:
       raise base.RateLimited(f'No {self._name} at the moment.')
-    waiter = _Waiter(threading.Condition(self._lock), ready, time.monotonic())
+    waiter = _Waiter(threading.Condition(self.lock), ready, time.monotonic())
     self._waiters.append(waiter)
     try:
       while not (self._waiters[0] is waiter and ready()):
@@ -72,12 +72,14 @@ class FairQueue:
 
   def close(self, error: BaseException | None = None) -> None:
     """Makes current and later waits raise `error`; by default `StoreClosed`."""
-    if error is None:
-      self._error = base.StoreClosed(f'The store was closed: no {self._name}.')
-    else:
+    with self.lock:
+      if error is None:
+        self._error = base.StoreClosed(
+          f'The store was closed: no {self._name}.'
+        )
       self._error = self._error or error
-    for waiter in self._waiters:
-      waiter.woken.notify()
+      for waiter in self._waiters:
+        waiter.woken.notify()
 
   def _check_open(self) -> None:
     if self._error is not None:

@@ -27,15 +27,14 @@ class EmbeddedReplay(tables.EmbeddedTable):
   def __init__(
     self,
     config: table_configs.ReplayConfig,
-    layout: blocks.UnrollLayout,
     pool: blocks.BlockPool,
     seed: int | None,
   ):
     """Raises MemoryError if the machine cannot hold `max_size` unrolls."""
-    super().__init__(config, layout, pool)
+    super().__init__(config, pool)
     # Two spare blocks: one can be filled while the table is full.
     self._num_slots = config.max_size + 2 * pool.width
-    self._storage = slots.SlotStorage(layout, self._num_slots)
+    self._storage = slots.SlotStorage(pool.layout, self._num_slots)
     self._pools = {pool.width: pool}
     self._rng = np.random.default_rng(seed)
     self._limiter = table_configs.RateLimiter(config, pool.width)
@@ -80,7 +79,7 @@ class EmbeddedReplay(tables.EmbeddedTable):
       )
       size = self._slots.size
       chosen, probabilities = self._slots.draw(batch_size)
-      keys = self._slots.keys(chosen)
+      keys = self._slots.keys[chosen]
       priorities = self._slots.priorities[chosen]
       self._slots.pin(chosen)
       self._slots.remove(self._slots.exhausted(chosen))
@@ -122,7 +121,7 @@ class EmbeddedReplay(tables.EmbeddedTable):
         'rng': self._rng.bit_generator.state,
       }
       arrays = {
-        'keys': self._slots.keys(live),
+        'keys': self._slots.keys[live],
         'priorities': self._slots.priorities[live],
         'times_sampled': self._slots.times_sampled[live],
       }

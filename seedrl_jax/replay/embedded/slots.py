@@ -136,13 +136,13 @@ class Slots:
     # `[slots]`, valid for items.
     self.priorities = np.zeros(num_slots)
     self.times_sampled = np.zeros(num_slots, np.int64)
+    self.keys = np.zeros(num_slots, np.uint64)  # 0: no item
     self.rng = rng
     self._num_slots = num_slots
     self._exponent = exponent
     self._limit = max_times_sampled
     self._tree = SumTree(num_slots)
     self._draws_left = 0
-    self._key = np.zeros(num_slots, np.uint64)  # 0: no item
     self._pins = np.zeros(num_slots, np.int32)
     # The next key, and one that is at most the oldest item's.
     self._next = self._oldest = 1
@@ -156,14 +156,10 @@ class Slots:
     """Returns the slots, int64 `[n]`, of keys, uint64 `[n]`."""
     return (keys % np.uint64(self._num_slots)).astype(np.int64)
 
-  def keys(self, slots: np.ndarray) -> np.ndarray:
-    """Returns the keys, uint64 `[n]`, of slots `[n]`; 0: no item."""
-    return self._key[slots]
-
   def find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns which of keys `[n]` are items, bool `[n]`, and their slots."""
     slots = self.slots(keys)
-    live = (keys != 0) & (self._key[slots] == keys)
+    live = (keys != 0) & (self.keys[slots] == keys)
     return live, slots[live]
 
   def has_room(self, n: int) -> bool:
@@ -176,7 +172,7 @@ class Slots:
     self._next += n
     slots = self.slots(keys)
     # With a sample limit, old items may be left though it is not full.
-    self.remove(slots[self._key[slots] > 0])
+    self.remove(slots[self.keys[slots] > 0])
     self.pin(slots)
     return keys
 
@@ -211,7 +207,7 @@ class Slots:
     priorities: np.ndarray,
     times_sampled: np.ndarray | int,
   ) -> None:
-    self._key[slots] = keys
+    self.keys[slots] = keys
     self.size += len(keys)
     self.times_sampled[slots] = times_sampled
     self._draws_left += self._left(slots)
@@ -220,7 +216,7 @@ class Slots:
   def remove(self, slots: np.ndarray) -> None:
     """Removes the items of distinct slots."""
     self._draws_left -= self._left(slots)
-    self._key[slots] = 0
+    self.keys[slots] = 0
     self.size -= len(slots)
     self._tree.update(slots, 0.0)
 
@@ -234,7 +230,7 @@ class Slots:
 
   def live(self) -> np.ndarray:
     """Returns the slots of all items, oldest first."""
-    return self.slots(np.sort(self._key[self._key > 0]))
+    return self.slots(np.sort(self.keys[self.keys > 0]))
 
   def trim(self, size: int) -> None:
     """Removes the oldest items until `size` are left."""
@@ -288,6 +284,6 @@ class Slots:
       return chosen, self._tree[chosen] / total
     # All priorities are zero: draw uniformly, as Reverb does.
     limit = self._limit or math.inf
-    candidates = np.flatnonzero((self._key > 0) & (self.times_sampled < limit))
+    candidates = np.flatnonzero((self.keys > 0) & (self.times_sampled < limit))
     chosen = self.rng.choice(candidates, n)
     return chosen, np.full(n, 1 / len(candidates))

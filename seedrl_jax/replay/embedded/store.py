@@ -39,9 +39,9 @@ class EmbeddedStore(base.TrajectoryStore):
       width = config.block_width or block_width
       pool = blocks.BlockPool(self._layout, width)
       self._tables[config.name] = (
-        tables.EmbeddedQueue(config, self._layout, pool)
+        tables.EmbeddedQueue(config, pool)
         if isinstance(config, table_configs.QueueConfig)
-        else replay_table.EmbeddedReplay(config, self._layout, pool, seed)
+        else replay_table.EmbeddedReplay(config, pool, seed)
       )
 
   def flush(self) -> None:

@@ -30,13 +30,12 @@ class EmbeddedTable(base.Table):
   def __init__(
     self,
     config: table_configs.TableConfig,
-    layout: blocks.UnrollLayout,
     pool: blocks.BlockPool,
-    partner: 'EmbeddedTable | None' = None,
+    samplers: fair_queue.FairQueue | None = None,
   ):
     """Raises ValueError if the table cannot hold one block.
 
-    A `partner`'s samplers draw from this table, too.
+    `samplers` are those of another table, if they draw from this one, too.
     """
     if config.max_size < pool.width:
       raise ValueError(
@@ -45,19 +44,15 @@ class EmbeddedTable(base.Table):
       )
     self.config = config
     self.block_width = pool.width
-    self._layout = layout
+    self._layout = pool.layout
     self._pool = pool
-    # Held for every change.
-    self._lock: threading.Lock = (
-      threading.Lock() if partner is None else partner._lock
-    )
     name = f'table {config.name}'
+    if samplers is None:
+      samplers = fair_queue.FairQueue(threading.Lock(), f'sample from {name}')
+    self._samplers = samplers
+    # Held for every change.
+    self._lock = samplers.lock
     self._writers = fair_queue.FairQueue(self._lock, f'insert into {name}')
-    self._samplers: fair_queue.FairQueue = (
-      fair_queue.FairQueue(self._lock, f'sample from {name}')
-      if partner is None
-      else partner._samplers
-    )
 
   def allocate(self) -> base.Block:
     return self._pool.take()
@@ -79,9 +74,8 @@ class EmbeddedTable(base.Table):
     )
 
   def interrupt(self) -> None:
-    with self._lock:
-      self._writers.close()
-      self._samplers.close()
+    self._writers.close()
+    self._samplers.close()
 
   def _make_sampler(
     self, batch_size: int, num_blocks: int
@@ -131,11 +125,10 @@ class EmbeddedQueue(EmbeddedTable):
   def __init__(
     self,
     config: table_configs.TableConfig,
-    layout: blocks.UnrollLayout,
     pool: blocks.BlockPool,
-    partner: EmbeddedTable | None = None,
+    samplers: fair_queue.FairQueue | None = None,
   ):
-    super().__init__(config, layout, pool, partner)
+    super().__init__(config, pool, samplers)
     self._blocks: collections.deque[base.Block] = collections.deque()
     self._inserts = self._samples = 0
 

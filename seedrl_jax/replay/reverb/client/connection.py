@@ -278,11 +278,7 @@ class TableStream(abc.ABC):
 
   @abc.abstractmethod
   def _fail(self, error: BaseException) -> None:
-    """Takes what ended the thread.
-
-    That is what `Connection.recover` raises, or a ReverbError if the server
-    refuses a request.
-    """
+    """Takes what ended the thread: a ReverbError, or as `recover` raises."""
 
   def cancel(self) -> None:
     """Ends the stream; the lock must not be held."""

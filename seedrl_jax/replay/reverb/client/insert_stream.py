@@ -61,8 +61,8 @@ class InsertStream(connection_lib.TableStream):
   def insert(self, encode: Callable[[], items.Encoded]) -> None:
     """Inserts what `encode` returns; waits if too much is in flight.
 
-    Raises StoreClosed after `interrupt`, or what ended the stream or an earlier
-    `encode`.
+    Raises StoreClosed if `writers` are closed, or what ended the stream or an
+    earlier `encode`.
     """
     with self._lock:
       self.writers.enter(lambda: len(self._pending) < self._max_in_flight)
@@ -102,11 +102,6 @@ class InsertStream(connection_lib.TableStream):
       self._settled.notify_all()
       self.writers.wake()
 
-  def interrupt(self) -> None:
-    """Refuses further inserts; earlier ones are still sent."""
-    with self._lock:
-      self.writers.close()
-
   def close(self) -> None:
     """Ends the stream and every wait; close the connection first."""
     self._fail(
@@ -135,7 +130,7 @@ class InsertStream(connection_lib.TableStream):
     with self._lock:
       self._error = self._error or error
       self._settled.notify_all()
-      self.writers.close(error)
+    self.writers.close(error)
 
   def _begin(self) -> None:
     # Sends what was not acknowledged again.

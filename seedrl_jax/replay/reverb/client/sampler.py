@@ -71,8 +71,7 @@ class _SampleStream(connection_lib.TableStream):
       self._work.notify()
 
   def _fail(self, error: BaseException) -> None:
-    with self._lock:
-      self._sampler.readers.close(error)
+    self._sampler.readers.close(error)
 
 
 class Sampler(base.TrajectorySampler):
@@ -136,8 +135,7 @@ class Sampler(base.TrajectorySampler):
 
   def interrupt(self) -> None:
     """Ends every wait; does not wait for the threads."""
-    with self.lock:
-      self.readers.close()
+    self.readers.close()
     for stream in self._streams:
       stream.cancel()
 

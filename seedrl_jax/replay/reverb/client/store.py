@@ -113,10 +113,7 @@ class ReverbStore(base.TrajectoryStore):
       checkpoints.check_fits(path, record, _VERSION, self._layout)
       # A queue's blocks cannot be cut to another width.
       width = record.get('block_width')
-      has_queue = any(
-        isinstance(table.config, table_configs.QueueConfig)
-        for table in self._tables.values()
-      )
+      has_queue = any(x.config.sampler == 'fifo' for x in self._tables.values())
       if has_queue and width != self._block_width:
         raise base.CheckpointError(
           f'The replay checkpoint {path} holds blocks of {width} unrolls, and '

@@ -144,7 +144,8 @@ class ReverbTable(base.Table):
   def interrupt(self) -> None:
     with self._lock:
       self._interrupted = True
-    self.inserts.interrupt()
+    # Earlier inserts are still sent.
+    self.inserts.writers.close()
     # Not their threads: one may be looking for a lost server.
     for sampler in self._samplers:
       sampler.interrupt()

@@ -146,7 +146,8 @@ class UnrollCodec:
   ) -> base.Sample:
     """Decodes a batch; raises ValueError if its items do not fit."""
     taken = [pool.take() for _ in range(len(drawn) // pool.width)]
-    places = [(block, i) for block in taken for i in range(pool.width)]
+    parts = [self._layout.split(block.leaves) for block in taken]
+    places = [(leaves, i) for leaves in parts for i in range(pool.width)]
     list(self._map(self._unpack, drawn, *zip(*places, strict=True)))
     infos = [item.info for item in drawn]
     keys = np.array([info.item.key for info in infos], np.uint64)
@@ -161,14 +162,14 @@ class UnrollCodec:
     )
 
   def _unpack(
-    self, item: items.DrawnItem, block: base.Block, index: int
+    self, item: items.DrawnItem, leaves: tuple[list, list], index: int
   ) -> None:
-    """Writes an item to column `index` of a block."""
+    """Writes an item to column `index` of a block's leaves, as split."""
     steps = np.empty(self._layout.num_steps, self._step)
     rest = np.empty(1, self._rest)
     for task in item.decode([_bytes(steps), _bytes(rest)]):
       items.decode_into(*task)
-    time_major, others = self._layout.split(block.leaves)
+    time_major, others = leaves
     for i, leaf in enumerate(time_major):
       leaf[:, index] = steps[str(i)]
     for i, leaf in enumerate(others):
