@@ -16,14 +16,6 @@ from seedrl_jax.actors import wire
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.runtime import settings
 
-# Keys of the `env` section that only concern the learner's own environments.
-_LEARNER_KEYS = {
-  'num_envs',
-  'batch_size',
-  'num_threads',
-  'thread_affinity_offset',
-  'processes',
-}
 # Sections that an actor's agent does not need; `env` is sent apart.
 _LEARNER_SECTIONS = {
   'actors',
@@ -40,7 +32,7 @@ _MAX_SPEC = 2000
 _ENV_VALUES = {
   key: allowed
   for key, allowed in base_config.SAVED.items()
-  if key.startswith('env.') and key.removeprefix('env.') not in _LEARNER_KEYS
+  if key.startswith('env.')
 }
 _LOCAL_VALUES = {
   key: allowed
@@ -74,7 +66,7 @@ class Welcome(NamedTuple):
 
   run_id: str  # unique id of this connection of the group
   seed: int  # environment i is seeded with `seed + i`
-  env: dict[str, Any]  # by `env_values`
+  env: dict[str, Any]  # the section of the learner's config
   spec: dict[str, str]  # of the learner's environments, by `spec_texts`
   local: LocalRun | None = None  # for an actor that acts itself
 
@@ -84,12 +76,6 @@ _HELLO = {
   'name': settings.TEXT,
   'acts_itself': settings.FLAG,
 }
-
-
-def env_values(env_config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns the part of a config's `env` section that actors receive."""
-  values = env_config.to_dict()
-  return {k: v for k, v in values.items() if k not in _LEARNER_KEYS}
 
 
 def local_config(config: ml_collections.ConfigDict) -> dict[str, Any]:

@@ -123,7 +123,7 @@ _CONFIG = base_config.get_config()
 def test_a_config_that_no_learner_sends_is_refused(
   section: str, key: str, value: Any, sentence: str
 ):
-  env = handshake.env_values(_CONFIG.env)
+  env = _CONFIG.env.to_dict()
   run = handshake.local_config(_CONFIG) | {'agent': 'vtrace'}
   local = _LOCAL._replace(config=run)
   welcome = _WELCOME._replace(env=env, local=local)

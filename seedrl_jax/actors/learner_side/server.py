@@ -332,7 +332,7 @@ def make_server(
     for num_envs, batch_size in sizes
   ]
   allocator = slot_allocator.SlotAllocator(
-    handshake.env_values(env_config), streams, seed, local
+    env_config.to_dict(), streams, seed, local
   )
   texts = config.addresses or (f'unix:{socket}',)
   return ActorServer(

@@ -24,7 +24,7 @@ from tests.patience import wait_until
 _CONFIG = base_config.get_config().env
 _CONFIG.id = 'Catch-v0'
 _SPEC = factory.make_spec(_CONFIG)
-_ENV = handshake.env_values(_CONFIG)
+_ENV = _CONFIG.to_dict()
 
 
 def _learner(*listening: str, **options):
@@ -246,7 +246,7 @@ def test_group_whose_environment_hangs_names_it(monkeypatch):
   config.factory_kwargs.update(bad_after=3, failure='hang')
   values = {
     'spec': factory.make_spec(config),
-    'env': handshake.env_values(config),
+    'env': config.to_dict(),
   }
   runs.HANGS.clear()
   with _learner(**values) as (server, _):

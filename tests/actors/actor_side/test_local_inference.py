@@ -122,7 +122,7 @@ def _welcome(config: Any, stream: Any, /, **values: Any) -> handshake.Welcome:
   welcome = handshake.Welcome(
     run_id='x',
     seed=_SEED,
-    env=handshake.env_values(config.env),
+    env=config.env.to_dict(),
     spec=handshake.spec_texts(stream.spec._asdict()),
     local=handshake.LocalRun(**local | values),
   )
