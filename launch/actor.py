@@ -11,7 +11,7 @@ import functools
 import os
 import socket
 import sys
-import types
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -147,19 +147,15 @@ def _serve(groups: Sequence[Any]) -> str:
       reason = 'the training has ended'
       running.stop()
 
-  def interrupt(number: int, frame: types.FrameType | None) -> None:
-    nonlocal reason
-    del number, frame
-    reason = reason or 'stopped'
-
-  process.on_stop(interrupt)
+  signalled = threading.Event()
+  process.on_stop(lambda *_: signalled.set())
   # All before the first start, as any group may end the others.
   for group in groups:
     running.on_stop(group.stop)
   for i, group in enumerate(groups):
     running.start(f'group-{i}', functools.partial(run, group))
   # Signal handlers run between these waits.
-  while not running.wait(0.1) and not reason:
+  while not running.wait(0.1) and not signalled.is_set():
     pass
   running.stop()
   stuck = running.join(_JOIN_SECONDS)
@@ -170,7 +166,7 @@ def _serve(groups: Sequence[Any]) -> str:
     sys.exit(f'actor: thread {failure.thread} failed.\n{failure.text}')
   if stuck:
     sys.exit('actor: ' + '\n'.join(stuck))
-  return reason
+  return reason or 'stopped'
 
 
 def main() -> None:
