@@ -127,7 +127,7 @@ def _check_tasks(config: ml_collections.ConfigDict) -> None:
   num_train, num_eval = config.env.num_envs, config.num_eval_envs
   numbers = None
   if num_train:
-    ids = np.arange(num_train, dtype=np.int32)
+    ids = np.arange(num_train)
     numbers = factory.task_numbers(config.env, ids, num_train)
   if numbers is not None and len(np.unique(numbers)) < len(names):
     raise ValueError(
@@ -147,41 +147,36 @@ def _plan_local_streams(
   placement: placement_lib.Placement,
   lock_step: bool,
 ) -> list[StreamShare]:
-  per_device = 1 if lock_step else config.topology.streams_per_device
-  devices = inference[:1] if lock_step else inference
-  count = per_device * len(devices)
+  per_device, devices = config.topology.streams_per_device, inference
+  if lock_step:
+    per_device, devices = 1, inference[:1]
+  streams = [device for device in devices for _ in range(per_device)]
   num_envs = config.env.num_envs
   if not num_envs:
     # Actors have all training environments.
-    count = min(1, config.num_eval_envs)
-  elif count > num_envs:
+    streams = streams[: min(1, config.num_eval_envs)]
+  elif len(streams) > num_envs:
     raise ValueError(
-      f'--config.env.num_envs={num_envs} cannot feed {count} inference '
+      f'--config.env.num_envs={num_envs} cannot feed {len(streams)} inference '
       'streams; raise it or lower --config.topology.streams_per_device.'
     )
-  if not count:
+  if not streams:
     return []
   num_train = num_envs + config.actors.max_envs
   first_id = placement.index * num_train
-  train = np.array_split(first_id + np.arange(num_envs), count)
+  train = np.array_split(first_id + np.arange(num_envs), len(streams))
   # Streams with fewer training environments get evaluation first.
   first_eval_id = placement.count * num_train
   evaluation = np.array_split(
-    first_eval_id + np.arange(config.num_eval_envs), count
+    first_eval_id + np.arange(config.num_eval_envs), len(streams)
   )[::-1]
   shares = []
-  for i in range(count):
-    ids = np.concatenate([train[i], evaluation[i]]).astype(np.int32)
-    shares.append(
-      StreamShare(
-        device=devices[i // per_device],
-        num_train=len(train[i]),
-        global_env_id=ids,
-        batch_size=len(ids)
-        if lock_step
-        else inference_batch_size(config, len(ids)),
-      )
-    )
+  for device, train_ids, eval_ids in zip(
+    streams, train, evaluation, strict=True
+  ):
+    ids = np.concatenate([train_ids, eval_ids]).astype(np.int32)
+    size = len(ids) if lock_step else inference_batch_size(config, len(ids))
+    shares.append(StreamShare(device, len(train_ids), ids, size))
   return shares
 
 
@@ -194,18 +189,13 @@ def _plan_remote_streams(
   devices = inference[:num_remote]
   first_id = placement.index * (num_local + num_remote) + num_local
   ids = first_id + np.arange(num_remote, dtype=np.int32)
-  return [
-    StreamShare(
-      device=device,
-      num_train=len(part),
-      global_env_id=part,
-      batch_size=config.actors.batch_size or len(part),
-      is_remote=True,
-    )
-    for device, part in zip(
-      devices, np.array_split(ids, len(devices)), strict=True
-    )
-  ]
+  shares = []
+  for device, part in zip(
+    devices, np.array_split(ids, len(devices)), strict=True
+  ):
+    size = config.actors.batch_size or len(part)
+    shares.append(StreamShare(device, len(part), part, size, is_remote=True))
+  return shares
 
 
 def inference_batch_size(
