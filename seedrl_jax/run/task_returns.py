@@ -11,14 +11,13 @@ class TaskReturns:
 
   def __init__(self, tasks: Sequence[str], action_repeat: int):
     """Without tasks there is nothing to collect."""
+    self._tasks = tasks
     self._action_repeat = action_repeat
+    sizes = {'rollout': report.WINDOW, 'eval': report.EVAL_WINDOW}
     self._windows = {
-      'rollout': {task: report.EpisodeWindow() for task in tasks},
-      'eval': {
-        task: report.EpisodeWindow(size=report.EVAL_WINDOW) for task in tasks
-      },
+      group: {task: report.EpisodeWindow(size=size) for task in tasks}
+      for group, size in sizes.items()
     }
-    self._tasks = tuple(tasks)
 
   def add(
     self, is_training: bool, task: int, episode_return: float, length: int
@@ -38,28 +37,21 @@ class TaskReturns:
         if group == 'rollout':
           row[f'{group}/frames/{task}'] = window.steps * self._action_repeat
       if self._tasks and all(map(atari.game, self._tasks)):
+        means = {task: window.mean_return() for task, window in windows.items()}
+        known = {task: x for task, x in means.items() if x is not None}
         # Once all tasks have one.
-        means = self._means(group)
-        is_complete = len(means) == len(self._tasks)
-        mean = atari.capped_mean(means) if is_complete else None
+        mean = atari.capped_mean(known) if len(known) == len(means) else None
         row[f'{group}/human_normalized'] = mean
     return row
 
-  def _means(self, group: str) -> dict[str, float]:
-    means = {
-      task: window.mean_return()
-      for task, window in self._windows[group].items()
-    }
-    return {task: mean for task, mean in means.items() if mean is not None}
-
   def summary(self) -> list[str]:
     """Returns a line for each task."""
-    means = {group: self._means(group) for group in self._windows}
-    lines = []
-    for task in self._tasks:
-      train, evaluation = (
-        f'{means[group][task]:.4g}' if task in means[group] else '-'
-        for group in ('rollout', 'eval')
-      )
-      lines.append(f'{task}: return {train} (eval {evaluation})')
-    return lines
+
+    def text(group: str, task: str) -> str:
+      mean = self._windows[group][task].mean_return()
+      return '-' if mean is None else f'{mean:.4g}'
+
+    return [
+      f'{task}: return {text("rollout", task)} (eval {text("eval", task)})'
+      for task in self._tasks
+    ]
