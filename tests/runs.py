@@ -108,7 +108,7 @@ def open_parts(
 ) -> opening.Parts:
   """Opens the parts of a new run; for `kwargs` see `opening.Opener`."""
   plan = plan_lib.make_plan(config)
-  return opening.Opener(plan, plan_lib.initial_state(plan), **kwargs).open()
+  return opening.Opener(plan, plan.initial_state(), **kwargs).open()
 
 
 def children(pid: int) -> list[int]:

@@ -58,6 +58,11 @@ class Parts:
     actors = self.actors.metrics() if self.actors is not None else {}
     return actors | self.plan.updater.step.metrics()
 
+  @property
+  def num_connected(self) -> int:
+    """The number of environments that actors bring now."""
+    return 0 if self.actors is None else self.actors.num_connected
+
   def env_steps(self) -> int:
     """Returns the steps of the training environments since the start."""
     steps = 0 if self.actors is None else self.actors.reported.env_steps
@@ -237,7 +242,7 @@ class Opener:
       num_envs=len(share.global_env_id),
       batch_size=share.batch_size,
       num_streams=sum(not share.is_remote for share in plan.shares),
-      tasks=plan_lib.task_numbers(plan, share),
+      tasks=plan.task_numbers(share),
     )
 
   def _env_seed(self, index: int) -> int:
@@ -260,7 +265,7 @@ class Opener:
     gate = self._gate if share.num_train else None
     if stream is None:
       return device_worker.DeviceWorker(
-        plan_lib.unroll_program(plan, share),
+        plan.unroll_program(share),
         share.device,
         self._env_seed(index),
         self._keys[index],

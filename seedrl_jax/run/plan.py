@@ -64,6 +64,32 @@ class Plan:
     blank = specs.blank_batch(self.unroll_spec, self.batch_width)
     return [blank] * len(self.topology.training)
 
+  def initial_state(self) -> update.LearnerState:
+    """Returns the learner's state before the first update."""
+    return update.initial_state(self.agent, self.keys[0])
+
+  def task_numbers(self, share: layout_lib.StreamShare) -> np.ndarray | None:
+    """Returns the tasks, int32 `[N]`, of a share; None in a run of one."""
+    return env_factory.task_numbers(
+      self.config.env, share.global_env_id, self.env_spec.num_envs
+    )
+
+  def unroll_program(
+    self, share: layout_lib.StreamShare
+  ) -> device_worker.UnrollProgram:
+    """Returns what acts in a share of the environments, which are in JAX."""
+    # Not `device_env`, as the order of tasks is that of the share.
+    env = env_factory.device_env(self.config.env, self.task_numbers(share))
+    assert env is not None
+    return device_worker.UnrollProgram(
+      self.agent,
+      env,
+      share.global_env_id,
+      share.num_train,
+      self.config.unroll_length,
+      self.block_width if self.cuts_blocks else None,
+    )
+
 
 def make_plan(
   config: ml_collections.ConfigDict,
@@ -97,7 +123,6 @@ def make_plan(
   cuts_blocks = local_config.replay.sampler == 'fifo' and agent.overlap == 1
   if device_env is not None and cuts_blocks:
     layout_lib.check_blocks(shares, block_width)
-  step = placement.make_step(agent, training)
   key = jax.random.PRNGKey(local_config.seed)
   return Plan(
     config=local_config,
@@ -112,13 +137,20 @@ def make_plan(
     topology=split,
     shares=shares,
     agent=agent,
-    updater=update.Updater(agent, training, step),
+    updater=update.Updater(
+      agent, training, placement.make_step(agent, training)
+    ),
     tables=tables,
     keys=jax.random.split(key, len(shares) + 1),
     batch_width=batch_width,
     demonstrations_per_block=demonstrations_per_block,
     block_width=block_width,
-    unroll_spec=_unroll_spec(local_config, agent, env_spec),
+    unroll_spec=specs.unroll_spec(
+      env_spec.stream,
+      agent.num_transitions(config.unroll_length),
+      specs.output_spec(agent, env_spec.stream, agent.params_shapes()),
+      specs.core_spec(agent),
+    ),
   )
 
 
@@ -151,47 +183,3 @@ def _agent_config(
     config.network.tpu_chunk = 0
   config.update_from_flattened_dict(placement.agent_settings)
   return config
-
-
-def initial_state(plan: Plan) -> update.LearnerState:
-  """Returns the learner's state before the first update."""
-  return update.initial_state(plan.agent, plan.keys[0])
-
-
-def _unroll_spec(
-  config: ml_collections.ConfigDict,
-  agent: agents.Agent,
-  env_spec: types.EnvSpec,
-) -> types.Unroll:
-  return specs.unroll_spec(
-    env_spec.stream,
-    agent.num_transitions(config.unroll_length),
-    specs.output_spec(agent, env_spec.stream, agent.params_shapes()),
-    specs.core_spec(agent),
-  )
-
-
-def task_numbers(
-  plan: Plan, share: layout_lib.StreamShare
-) -> np.ndarray | None:
-  """Returns the tasks, int32 `[N]`, of a share; None in a run of one."""
-  return env_factory.task_numbers(
-    plan.config.env, share.global_env_id, plan.env_spec.num_envs
-  )
-
-
-def unroll_program(
-  plan: Plan, share: layout_lib.StreamShare
-) -> device_worker.UnrollProgram:
-  """Returns what acts in a share of the environments, which are in JAX."""
-  # Not `plan.device_env`, as the order of tasks is that of the share.
-  env = env_factory.device_env(plan.config.env, task_numbers(plan, share))
-  assert env is not None
-  return device_worker.UnrollProgram(
-    plan.agent,
-    env,
-    share.global_env_id,
-    share.num_train,
-    plan.config.unroll_length,
-    plan.block_width if plan.cuts_blocks else None,
-  )

@@ -120,7 +120,7 @@ class System:
       observations.check_release(
         self._workdir, self._config.network, plan.env_spec
       )
-    state = plan_lib.initial_state(plan)
+    state = plan.initial_state()
     if init_from and not self._coordinator.index:
       if checkpoints.storage.steps():
         self._line.say('--init_from is for a new run: this one goes on.')

@@ -123,7 +123,7 @@ def measure(
 ) -> Ceilings:
   """Measures every stage of a run; for `streams` see `Opener`."""
   plan = plan_lib.make_plan(config)
-  state = plan_lib.initial_state(plan)
+  state = plan.initial_state()
   parts = opening.Opener(plan, state, streams).open()
   with contextlib.closing(parts):
     if plan.device_env is not None and streams is None:

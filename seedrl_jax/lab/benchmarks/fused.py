@@ -38,8 +38,8 @@ def time_with_inference(
 ) -> timing.Timing:
   """Times the program that acts in the environments of the first stream."""
   share = plan.shares[0]
-  program = plan_lib.unroll_program(plan, share)
-  params = plan.agent.acting_params(plan_lib.initial_state(plan).agent)
+  program = plan.unroll_program(share)
+  params = plan.agent.acting_params(plan.initial_state().agent)
   jitted = jax.jit(program, donate_argnums=3)
 
   def call(state: Any) -> Any:
@@ -61,7 +61,7 @@ def time_with_training(
   reach at most on one device that does both.
   """
   share = plan.shares[0]
-  program = plan_lib.unroll_program(plan, share)
+  program = plan.unroll_program(share)
 
   def act_and_train(learner: Any, rest: Any) -> Any:
     key, carry = rest
@@ -74,7 +74,7 @@ def time_with_training(
 
   mapped = jax.pmap(act_and_train, axis_name=agents.AXIS, donate_argnums=(0, 1))
   key = jax.random.PRNGKey(0)
-  state = (plan_lib.initial_state(plan), (key, program.init(key)))
+  state = (plan.initial_state(), (key, program.init(key)))
   state = jax.tree.map(lambda x: x[None], state)
   steps = plan.config.unroll_length * share.num_train
   return _time(lambda state: mapped(*state), state, steps, windows)

@@ -158,7 +158,7 @@ def _inference_programs(
 def _unroll_program(plan: plan_lib.Plan, device: jax.Device) -> Program:
   """Returns what acts in environments in JAX, named by its steps."""
   share = next(x for x in plan.shares if x.device == device and not x.is_remote)
-  program = plan_lib.unroll_program(plan, share)
+  program = plan.unroll_program(share)
   key = jax.ShapeDtypeStruct((2,), jnp.uint32)
   shapes = (
     plan.agent.params_shapes(),

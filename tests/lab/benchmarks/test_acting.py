@@ -46,7 +46,7 @@ def _opened(**kwargs):
     return streams[-1]
 
   plan = plan_lib.make_plan(config)
-  state = plan_lib.initial_state(plan)
+  state = plan.initial_state()
   parts = opening.Opener(plan, state, make).open()
   with contextlib.closing(parts):
     yield plan, parts, streams
