@@ -59,13 +59,12 @@ def _check() -> None:
 
 def _search() -> None:
   process.configure()
-  from seedrl_jax.agents import base
   from seedrl_jax.lab.benchmarks import tuning
   from seedrl_jax.run import layout, system
 
   config = benchmark.endless(_CONFIG.value.copy_and_resolve_references())
   config.checkpoint.replay = False
-  layout.check(config, base.allowed(config))
+  layout.check(config)
   # A replay's updates begin early.
   config.replay.min_size = min(config.replay.min_size, config.batch_size)
   seconds = min(_MOST_SECONDS, _SECONDS_PER_MINUTE * _MINUTES.value)

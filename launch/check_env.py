@@ -31,11 +31,10 @@ def main() -> None:
   # A training run may use the accelerator, and no network is made here.
   os.environ['JAX_PLATFORMS'] = 'cpu'
   # Imports take seconds, so parse flags first.
-  from seedrl_jax.agents import base as agents
   from seedrl_jax.evaluation import env_check
   from seedrl_jax.run import layout
 
-  layout.check(_CONFIG.value, agents.allowed(_CONFIG.value))
+  layout.check(_CONFIG.value)
   report = env_check.check(
     _CONFIG.value, _EPISODES.value, _MAX_STEPS.value, _SEED.value
   )

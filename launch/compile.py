@@ -37,13 +37,12 @@ def main() -> None:
 
 
 def _compile(target: targets_lib.Target) -> None:
-  from seedrl_jax.agents import base
   from seedrl_jax.lab.planning import programs, report
   from seedrl_jax.run import layout
   from seedrl_jax.run import plan as plan_lib
 
   config = _CONFIG.value
-  layout.check(config, base.allowed(config))
+  layout.check(config)
   plan = plan_lib.make_plan(config, devices=targets_lib.devices(target))
   report.print_all(config.agent, target, plan, programs.compile_all(plan))
 

@@ -29,7 +29,6 @@ def _configs() -> Iterable[tuple[str, str]]:
 
 
 def _agents() -> list[tuple[str, str]]:
-  """Returns the agents and the configurations that have them."""
   configs = config_flag.shipped().items()
   return [
     (agent, ', '.join(name for name, x in configs if x.agent == agent))

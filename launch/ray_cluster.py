@@ -103,7 +103,6 @@ def main() -> None:
 
 
 def _plan() -> ray_cluster.Plan:
-  from seedrl_jax.agents import base
   from seedrl_jax.run import layout
 
   config, extra_flags = flags.FLAGS.config, []
@@ -112,7 +111,7 @@ def _plan() -> ray_cluster.Plan:
     if _ACTORS.value and key not in config_flag.overrides():
       config.update_from_flattened_dict({key: value})
       extra_flags.append(f'--config.{key}={value}')
-  layout.check(config, base.allowed(config))
+  layout.check(config)
   # Learners get all flags but those of this program.
   program_flags = flags.FlagValues()
   program_flags.set_gnu_getopt()

@@ -40,12 +40,11 @@ def main() -> None:
   """Records and prints the figures."""
   line = play_flags.make_line()
   # Imports take seconds, so parse flags first.
-  from seedrl_jax.agents import base as agents
   from seedrl_jax.demonstrations import recording
   from seedrl_jax.run import layout
 
   config = _CONFIG.value
-  layout.check(config, agents.allowed(config))
+  layout.check(config)
   options = recording.RecordingOptions(
     teacher_workdir=_TEACHER_WORKDIR.value,
     policy=_POLICY.value,

@@ -12,14 +12,14 @@ from typing import Any
 
 from absl import flags, logging
 
+from seedrl_jax.configs import base as base_config
 from seedrl_jax.demonstrations import mixing
 from seedrl_jax.launch import config_flag, program
 from seedrl_jax.replay import base as replay
 from seedrl_jax.replay.reverb import errors
 from seedrl_jax.replay.reverb.client import server_rules
 from seedrl_jax.replay.reverb.server import environment, server
-from seedrl_jax.run import layout
-from seedrl_jax.runtime import process
+from seedrl_jax.runtime import process, settings
 
 _CONFIG = config_flag.define(
   "The run's configuration; its replay section gives the table's rules."
@@ -73,7 +73,8 @@ def _start(running: server.ReverbServer) -> str:
 
 def _rules() -> list[dict[str, Any]]:
   config = _CONFIG.value
-  layout.check(config)
+  # Those of the agent mean nothing to a server.
+  settings.check(config, base_config.ALLOWED, complete=False)
   # A queue's items are blocks of a whole batch; a run with narrower blocks
   # applies its own limit.
   width = config.batch_size

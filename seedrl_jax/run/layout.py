@@ -6,12 +6,13 @@ the environment.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import jax
 import ml_collections
 import numpy as np
 
+from seedrl_jax.agents import base as agents
 from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import factory
 from seedrl_jax.learner import placement as placement_lib
@@ -21,16 +22,12 @@ from seedrl_jax.runtime import settings
 _LEAST_HALF = 128
 
 
-def check(
-  config: ml_collections.ConfigDict,
-  agent_keys: Mapping[str, settings.Allowed] | None = None,
-) -> None:
-  """Checks a run's configuration; `agent_keys` are what its agent declares.
+def check(config: ml_collections.ConfigDict) -> None:
+  """Raises ValueError if a value is wrong, which names the flag and the fix.
 
-  Without them, the agent's sections may have any keys. Raises ValueError if a
-  value is wrong, which names the flag and what it can be, or if nothing
-  evaluates the best checkpoint.
+  If the agent declares no keys, its sections may have any.
   """
+  agent_keys = agents.allowed(config)
   settings.check(
     config,
     base_config.ALLOWED | dict(agent_keys or {}),

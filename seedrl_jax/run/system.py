@@ -9,7 +9,6 @@ from typing import Any
 import ml_collections
 
 from seedrl_jax import types
-from seedrl_jax.agents import base as agents
 from seedrl_jax.hosts import coordinator as coordinator_lib
 from seedrl_jax.learner import learner as learner_lib
 from seedrl_jax.networks import observations
@@ -75,7 +74,7 @@ class System:
         JAX do not fit each other, or another run has the directory.
       HostLost: if another host is gone.
     """
-    layout_lib.check(config, agents.allowed(config))
+    layout_lib.check(config)
     if init_optimizer and not init_from:
       raise ValueError(
         '--init_optimizer: there is no run to take the optimiser of; give '

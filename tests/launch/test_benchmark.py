@@ -2,7 +2,6 @@
 
 import pytest
 
-from seedrl_jax.agents import base
 from seedrl_jax.configs import benchmark
 from seedrl_jax.run import layout
 from tests import runs
@@ -33,7 +32,7 @@ def test_accelerator_names_what_there_is_no_time_for():
 def test_accelerators_cases_are_runs(small):
   cases = benchmark.get_accelerator(small)
   for name, config in cases.items():
-    layout.check(config, base.allowed(config))
+    layout.check(config)
     (group,) = {p.batch_size for p in layout.plan_streams(config, ('device',))}
     # As free environments need it.
     assert config.env.num_envs % group == 0, name
