@@ -42,7 +42,7 @@ class Report(report.Summary):
 
   def save(self) -> None:
     """Saves a checkpoint after the next update."""
-    self._run.save_soon()
+    self._run.is_save_due = True
 
   def evaluate(
     self, episodes: int = 20, sample: bool = False, seed: int = 0

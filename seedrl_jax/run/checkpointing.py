@@ -26,7 +26,6 @@ from seedrl_jax.runtime import workdir as workdir_lib
 
 StateSource = Callable[[], update.LearnerState]
 RecordSource = Callable[[], report.RunRecord]
-Storage = checkpoints.Checkpoints | checkpoints.NumbersOfCheckpoints
 
 
 # Fields of agents' states that count, and the optimiser's.
@@ -84,44 +83,37 @@ def _differences(
       yield f'{key} is {before[key]} there and {after[key]} here'
 
 
+@dataclasses.dataclass
 class RunCheckpoints:
   """The checkpoints of a work directory.
 
   `record` is that of the checkpoint to continue from; all zero for a new run.
+  Raises WorkdirError if the checkpoints are not of `config`. Only the host that
+  `leads` keeps more than its own replay.
   """
 
-  def __init__(
-    self,
-    config: ml_collections.ConfigDict,
-    workdir: workdir_lib.Workdir,
-    say: Callable[[str], None],
-    leads: bool = True,
-  ):
-    """Opens the checkpoints; `WorkdirError` if they are not of `config`.
+  config: ml_collections.ConfigDict
+  workdir: workdir_lib.Workdir
+  say: Callable[[str], None]
+  leads: bool = True
 
-    Only the host that `leads` keeps more than its own replay.
-    """
+  def __post_init__(self) -> None:
     self.record = report.RunRecord()
-    self._config = config.checkpoint
-    self._workdir = workdir
-    self._say = say
-    self._leads = leads
-    self.storage: Storage = checkpoints.NumbersOfCheckpoints(self._config.keep)
-    if leads:
-      self.storage = checkpoints.Checkpoints(
-        workdir.checkpoints,
-        self._config.keep,
-        self._config.keep_every_hours,
-        say,
-      )
+    keys = self.config.checkpoint
+    storage_type = checkpoints.Checkpoints
+    if not self.leads:
+      storage_type = checkpoints.NumbersOfCheckpoints
+    self.storage = storage_type(
+      self.workdir.checkpoints, keys.keep, keys.keep_every_hours, self.say
+    )
     if self.storage.steps():
-      old = workdir.read_config(base_config.SAVED)
-      if changes := saved_config.check_resumable(old, config):
-        say('Resuming with changes: ' + '; '.join(changes))
-    elif leads and workdir.config_json.exists():
-      say(
-        f'There is no checkpoint in {workdir.path}: the run begins anew. Give '
-        '--init_from again if it had that.'
+      old = self.workdir.read_config(base_config.SAVED)
+      if changes := saved_config.check_resumable(old, self.config):
+        self.say('Resuming with changes: ' + '; '.join(changes))
+    elif self.leads and self.workdir.config_json.exists():
+      self.say(
+        f'There is no checkpoint in {self.workdir.path}: the run begins anew. '
+        'Give --init_from again if it had that.'
       )
 
   def restore(self, initial: update.LearnerState) -> update.LearnerState:
@@ -130,25 +122,24 @@ class RunCheckpoints:
     Raises WorkdirError if there are checkpoints but none is sound, and
     CheckpointMismatch if the state is of another kind.
     """
-    storage = self.storage
     # The state of the other hosts comes from the one that leads.
-    if not isinstance(storage, checkpoints.Checkpoints) or not storage.steps():
+    if not self.storage.steps():
       return initial
-    restored = storage.restore(initial)
+    restored = self.storage.restore(initial)
     if restored is None:
       # A new run would overwrite the curves of the old one.
       raise workdir_lib.WorkdirError(
-        f'No checkpoint in --workdir={self._workdir.path} is sound; start '
+        f'No checkpoint in --workdir={self.workdir.path} is sound; start '
         'with another.'
       )
     try:
       self.record = report.RunRecord(**restored.record)
     except TypeError as e:
       raise workdir_lib.WorkdirError(
-        f'Checkpoint {restored.step} in --workdir={self._workdir.path} is of '
+        f'Checkpoint {restored.step} in --workdir={self.workdir.path} is of '
         f'another release ({e}); start with another.'
       ) from e
-    self._say(
+    self.say(
       f'Resuming from checkpoint {restored.step}: {self.record.env_steps} '
       f'environment steps and {self.record.seconds:.0f} s so far.'
     )
@@ -161,7 +152,7 @@ class RunCheckpoints:
 
     Takes this host's replay of that step or, if `is_exact` is false, its last.
     """
-    if self._leads:
+    if self.leads:
       return
     shared_record = report.RunRecord(**shared)
     self.record = dataclasses.replace(
@@ -169,62 +160,56 @@ class RunCheckpoints:
     )
     if not shared_record.replay:
       return
-    steps = file_io.numbers_in(self._workdir.replay)
+    steps = file_io.numbers_in(self.workdir.replay)
     if not is_exact:
       step = max(steps, default=step)
     if step in steps:
       self.record.replay = str(step)
     else:
-      self._say(
+      self.say(
         f'The replay starts empty: there is none of checkpoint {step} in '
-        f'{self._workdir.replay}.'
+        f'{self.workdir.replay}.'
       )
 
   @property
   def replay_path(self) -> str | None:
     """Path for `restore_replay`; None for nothing."""
     # A stranger's record could name another folder.
-    if not (self._config.replay and self.record.replay.isdecimal()):
+    if not (self.config.checkpoint.replay and self.record.replay.isdecimal()):
       return None
-    return str(self._workdir.replay / self.record.replay)
+    return str(self.workdir.replay / self.record.replay)
 
   def restore_replay(
     self, store: replay.TrajectoryStore
   ) -> checkpoints_lib.ReplayCheckpoints | None:
     """Restores `store` if it can; returns what saves it, None if nothing."""
-    if not (self._config.replay and store.is_saved):
+    if not (self.config.checkpoint.replay and store.is_saved):
       return None
     saved = checkpoints_lib.ReplayCheckpoints(
-      store, self._workdir.replay, self._say
+      store, self.workdir.replay, self.say
     )
     if self.replay_path:
       try:
         saved.restore(self.record.replay)
       except replay.CheckpointError as e:
-        self._say(f'The replay starts empty: {e}')
+        self.say(f'The replay starts empty: {e}')
     return saved
 
 
+@dataclasses.dataclass
 class CheckpointWriter:
-  """Writes checkpoints, at once or in a thread; one thread calls it."""
+  """Writes checkpoints, at once or in a thread; one thread calls it.
 
-  def __init__(
-    self,
-    storage: Storage,
-    saved_replay: checkpoints_lib.ReplayCheckpoints | None,
-    say: Callable[[str], None],
-  ):
-    """Never saves a replay without `saved_replay`."""
-    self._storage = storage
-    self._replay = saved_replay
-    self._say = say
-    self._thread: threading.Thread | None = None
+  Never saves a replay without `saved_replay`.
+  """
+
+  storage: checkpoints.Checkpoints
+  saved_replay: checkpoints_lib.ReplayCheckpoints | None
+  say: Callable[[str], None]
+
+  def __post_init__(self) -> None:
+    self._thread = threading.Thread()
     self._error: BaseException | None = None
-
-  @property
-  def is_writing(self) -> bool:
-    """Whether a checkpoint in mid-run is still being written."""
-    return self._thread is not None and self._thread.is_alive()
 
   def save(self, state: StateSource, now: RecordSource) -> None:
     """Saves a last checkpoint, unless this update has one already.
@@ -237,7 +222,7 @@ class CheckpointWriter:
     """
     earlier = self._join()
     taken = state()
-    if int(taken.step) not in self._storage.steps():
+    if int(taken.step) not in self.storage.steps():
       self._write(taken, now)
     if earlier is not None:
       raise earlier
@@ -250,15 +235,15 @@ class CheckpointWriter:
     Returns when the replay has settled, or with `wait` when all is written. The
     thread calls `now`. Raises other errors, of an earlier checkpoint too.
     """
-    if self.is_writing:
-      self._say(
+    if self._thread.is_alive():
+      self.say(
         'A checkpoint is left out, as the one before is still being written; '
         'save less often (--config.checkpoint.every_seconds).'
       )
       return
     self.finish()
     taken = state()
-    if int(taken.step) in self._storage.steps():
+    if int(taken.step) in self.storage.steps():
       return
     # These arrays may be views of memory that the next update overwrites.
     copied = jax.tree.map(np.array, taken)
@@ -282,8 +267,8 @@ class CheckpointWriter:
       raise error
 
   def _join(self, timeout: float | None = None) -> BaseException | None:
-    if self._thread is not None and self._thread.is_alive():
-      self._say('Waiting for the checkpoint that is being written.')
+    if self._thread.is_alive():
+      self.say('Waiting for the checkpoint that is being written.')
       self._thread.join(timeout)
     error, self._error = self._error, None
     return error
@@ -297,7 +282,7 @@ class CheckpointWriter:
     try:
       self._write(state, now, settled.set)
     except file_io.NotWritten as e:
-      self._say(f'{e} The next save tries again.')
+      self.say(f'{e} The next save tries again.')
     except BaseException as e:
       self._error = e
     finally:
@@ -318,35 +303,34 @@ class CheckpointWriter:
       on_settled()
 
     # First, so that no learner's checkpoint names a replay that is missing.
-    name = self._replay.save(step, settle) if self._replay else ''
+    name = self.saved_replay.save(step, settle) if self.saved_replay else ''
     if not taken:
       settle()
     # If a lost server was asked again, the last of several.
     saved = dataclasses.replace(taken[-1], replay=name)
     try:
-      self._storage.save(step, state, dataclasses.asdict(saved))
+      self.storage.save(step, state, dataclasses.asdict(saved))
     finally:
-      if self._replay is not None:
-        self._replay.prune(self._storage.steps())
+      if self.saved_replay is not None:
+        self.saved_replay.prune(self.storage.steps())
 
 
+@dataclasses.dataclass
 class BestCheckpoint:
-  """The parameters that were evaluated best: `checkpoint.keep_best`."""
+  """The parameters that were evaluated best: `checkpoint.keep_best`.
 
-  def __init__(
-    self,
-    workdir: workdir_lib.Workdir,
-    say: Callable[[str], None],
-    window: report.EpisodeWindow,
-  ):
-    """Goes on from the best checkpoint that is there, if any.
+  Goes on from the best checkpoint that is there, if any. Another thread may add
+  evaluation episodes to `window`.
+  """
 
-    Another thread may add evaluation episodes to `window`.
-    """
-    self._window = window
-    self._path = workdir.best
-    self._storage = checkpoints.Checkpoints(self._path, keep=2, report=say)
-    self._say = say
+  workdir: workdir_lib.Workdir
+  say: Callable[[str], None]
+  window: report.EpisodeWindow
+
+  def __post_init__(self) -> None:
+    self._storage = checkpoints.Checkpoints(
+      self.workdir.best, keep=2, report=self.say
+    )
     self._count = 0
     self._best = -math.inf
     if record := self._storage.newest_record():
@@ -355,10 +339,10 @@ class BestCheckpoint:
 
   def save_if_due(self, state: StateSource, now: RecordSource) -> None:
     """Saves in place of the best so far, if a new evaluation was better."""
-    if self._window.count - self._count < report.EVAL_WINDOW:
+    if self.window.count - self._count < report.EVAL_WINDOW:
       return
-    self._count = self._window.count
-    mean = self._window.mean_return()
+    self._count = self.window.count
+    mean = self.window.mean_return()
     if mean is None or mean <= self._best:
       return
     self._best = mean
@@ -367,15 +351,15 @@ class BestCheckpoint:
     try:
       self._storage.save(step, taken, record)
     except file_io.NotWritten as e:
-      self._say(f'{e} An older best checkpoint may remain.')
+      self.say(f'{e} An older best checkpoint may remain.')
       return
     for other in self._storage.steps():
       if other != step:
-        file_io.remove(self._path / str(other))
+        file_io.remove(self._storage.path / str(other))
 
   def describe(self) -> None:
     """Says which checkpoint is the best, if there is one."""
     for step in self._storage.steps():
-      self._say(
+      self.say(
         f'Best checkpoint: {step}, with an evaluation of {self._best:.2f}.'
       )

@@ -24,30 +24,27 @@ class _Ended(NamedTuple):
   task: int
 
 
+@dataclasses.dataclass(eq=False)
 class RunCounters:
   """Counts a run over all its parts, hosts and starts."""
 
-  def __init__(
-    self,
-    config: ml_collections.ConfigDict,
-    parts: opening.Parts,
-    before: report.RunRecord,
-  ):
-    self.parts = parts
-    self.before = before
-    self.placement = parts.plan.placement
+  config: ml_collections.ConfigDict
+  parts: opening.Parts
+  before: report.RunRecord
+
+  def __post_init__(self) -> None:
+    self.placement = self.parts.plan.placement
     # Processor time until the start, and since then when it was last noted.
     self._cpu_start = self._cpu_seconds = 0.0
     self._start_time: float | None = None
     self._end_time: float | None = None
-    self._config = config
     # Inference asks at every step whether the run is finished.
-    self._total_env_frames = int(config.total_env_frames)
-    self._action_repeat = parts.plan.env_spec.action_repeat
-    self._target_return = config.target_return
+    self._total_env_frames = int(self.config.total_env_frames)
+    self._action_repeat = self.parts.plan.env_spec.action_repeat
+    self._target_return = self.config.target_return
     # Whether the training has reached its target.
     self.is_solved = False
-    self.note_returns(before.returns)
+    self.note_returns(self.before.returns)
     # Latest counters of the other hosts since their start.
     self._remote: list[report.Snapshot] = []
     # On host 0: episodes on other hosts, all of training.
@@ -135,10 +132,9 @@ class RunCounters:
     )
 
   def _num_envs(self) -> int:
-    config, actors = self._config, self.parts.actors
-    evaluation = 0 if self.placement.index else config.num_eval_envs
-    remote = 0 if actors is None else actors.num_connected
-    return config.env.num_envs + evaluation + remote
+    evaluation = 0 if self.placement.index else self.config.num_eval_envs
+    local = self.config.env.num_envs + evaluation
+    return local + self.parts.num_connected
 
   def take_episodes(self) -> Iterator[_Ended]:
     """Yields the episodes that have ended; on host 0 of all hosts."""
@@ -183,36 +179,32 @@ class RunCounters:
     )
 
 
+@dataclasses.dataclass(eq=False)
 class RunReporter:
   """Writes a run's curves and summary, and prints its progress.
 
   `row` is the last row, and `waits` its shares of waiting; None before it.
-  `evaluation` are the last evaluation episodes.
+  `evaluation` are the last evaluation episodes. Opens nothing at first; raises
+  `ValueError` if a writer is not to be had.
   """
 
-  def __init__(
-    self,
-    config: ml_collections.ConfigDict,
-    counters: RunCounters,
-    workdir: workdir_lib.Workdir,
-    line: progress.ProgressLine,
-  ):
-    """Opens nothing; raises `ValueError` if a writer is not to be had."""
+  counters: RunCounters
+  workdir: workdir_lib.Workdir
+  line: progress.ProgressLine
+
+  def __post_init__(self) -> None:
+    counters = self.counters
+    self._config = counters.config
     # Host 0 writes the curves.
-    writers = () if counters.placement.index else config.log.writers
+    writers = () if counters.placement.index else self._config.log.writers
     self._makes = metrics_log.load(writers)
-    self._config = config
-    self.counters = counters
     self._parts = counters.parts
-    self.workdir = workdir
-    self.line = line
     self._metrics: metrics_log.MetricsLog | None = None
     self._reporter = report.Reporter(
       counters.snapshot(),
       self._parts.plan.env_spec.action_repeat,
       len(self._parts.workers) * counters.placement.count,
-      counters.before.returns,
-      counters.before.eval_returns,
+      counters.before,
       report.DeviceWaits
       if self._parts.plan.device_env is not None
       else report.Waits,
@@ -305,8 +297,7 @@ class RunReporter:
     self.counters.note_returns(reporter.training.returns)
 
   def _say_connected(self) -> None:
-    actors, before = self._parts.actors, self._num_connected
-    count = actors.num_connected if actors is not None else 0
+    count, before = self._parts.num_connected, self._num_connected
     if count != before:
       self.line.say(
         f'Actors: {count} environments connected (before: {before}).'

@@ -39,93 +39,91 @@ class RunFailed(types.Explained, RuntimeError):
   """A thread of the run failed; the message holds its traceback."""
 
 
+@dataclasses.dataclass(eq=False)
 class System:
-  """A run in a work directory; `parts` are those on this host."""
+  """A run in a work directory; `parts` and `reporter` are of this host.
 
-  def __init__(
-    self,
-    config: ml_collections.ConfigDict,
-    workdir: str | os.PathLike[str],
-    profile_updates: int = 0,
-    make_streams: opening.MakeStream | None = None,
-    line: progress.ProgressLine | None = None,
-    coordinator: coordinator_lib.Coordinator | None = None,
-    on_report: Callable[[callbacks.Report], Any] | None = None,
-    init_from: str | os.PathLike[str] | None = None,
-    init_optimizer: bool = False,
-  ):
-    """Builds the run, or its continuation from what is in `workdir`.
+  Builds the run, or its continuation from what is in `workdir`: checks the
+  configuration, plans the run, locks the work directory, restores the learner's
+  state, opens the parts around it and restores the replay, in this order.
 
-    Checks the configuration, plans the run, locks the work directory, restores
-    the learner's state, opens the parts around it and restores the replay, in
-    this order.
+  Attributes:
+    profile_updates: number of updates to capture a profile of.
+    make_streams: makes the environments of a stream; None: as configured.
+    line: shows the progress.
+    coordinator: of this host with others; None: it is alone.
+    on_report: takes each report; returns False to stop the run.
+    init_from: work directory of a run, whose parameters a new run takes.
+    init_optimizer: whether it takes the state of the optimiser, too.
 
-    Args:
-      profile_updates: number of updates to capture a profile of.
-      make_streams: makes the environments of a stream; None: as configured.
-      line: shows the progress; None: on standard output.
-      coordinator: of this host with others; None: it is alone.
-      on_report: takes each report; returns False to stop the run.
-      init_from: work directory of a run, whose parameters a new run takes.
-      init_optimizer: whether it takes the state of the optimiser, too.
+  Raises:
+    ValueError: in one sentence, if configuration, work directory, hosts and JAX
+      do not fit each other, or another run has the directory.
+    HostLost: if another host is gone.
+  """
 
-    Raises:
-      ValueError: in one sentence, if configuration, work directory, hosts and
-        JAX do not fit each other, or another run has the directory.
-      HostLost: if another host is gone.
-    """
-    layout_lib.check(config)
-    if init_optimizer and not init_from:
+  config: ml_collections.ConfigDict
+  workdir: str | os.PathLike[str]
+  profile_updates: int = 0
+  make_streams: opening.MakeStream | None = None
+  line: progress.ProgressLine = dataclasses.field(
+    default_factory=progress.ProgressLine
+  )
+  coordinator: coordinator_lib.Coordinator | None = None
+  on_report: Callable[[callbacks.Report], Any] | None = None
+  init_from: str | os.PathLike[str] | None = None
+  init_optimizer: bool = False
+
+  def __post_init__(self) -> None:
+    layout_lib.check(self.config)
+    if self.init_optimizer and not self.init_from:
       raise ValueError(
         '--init_optimizer: there is no run to take the optimiser of; give '
         '--init_from.'
       )
-    self._config = config.copy_and_resolve_references()
-    self._line = line or progress.ProgressLine()
-    coordinator = coordinator or coordinator_lib.Coordinator()
-    if config.deterministic:
+    self.config = self.config.copy_and_resolve_references()
+    coordinator = self.coordinator or coordinator_lib.Coordinator()
+    if self.config.deterministic:
       # Before the coordinator may open JAX's devices.
       process.make_gpu_deterministic()
-    coordinator.check_start(config)
+    coordinator.check_start(self.config)
     self._coordinator = coordinator
-    self._workdir = workdir_lib.Workdir(workdir).of_host(coordinator.index)
+    self._workdir = workdir_lib.Workdir(self.workdir).of_host(coordinator.index)
     with contextlib.ExitStack() as cleanup:
-      self._restore_and_open(cleanup, make_streams, init_from, init_optimizer)
-      self._connect(profile_updates, on_report)
+      self._restore_and_open(cleanup)
+      self._connect()
       # Nothing failed: `train` closes them.
       cleanup.pop_all()
 
-  def _restore_and_open(
-    self,
-    cleanup: contextlib.ExitStack,
-    make_streams: opening.MakeStream | None,
-    init_from: str | os.PathLike[str] | None,
-    init_optimizer: bool,
-  ) -> None:
+  def _restore_and_open(self, cleanup: contextlib.ExitStack) -> None:
     # Before the lock, so that what it rejects leaves no folder.
-    plan = plan_lib.make_plan(self._config, self._coordinator.placement())
+    plan = plan_lib.make_plan(self.config, self._coordinator.placement())
     progress.ready('plan')
     # Also names a factory's environment, or all tasks.
-    self._config.env.id = plan.env_spec.env_id
-    self._lock = self._workdir.acquire(self._line.say)
+    self.config.env.id = plan.env_spec.env_id
+    self._lock = self._workdir.acquire(self.line.say)
     cleanup.callback(self._lock.close)
     checkpoints = checkpointing.RunCheckpoints(
-      self._config,
+      self.config,
       self._workdir,
-      self._line.say,
+      self.line.say,
       leads=not self._coordinator.index,
     )
     if checkpoints.storage.steps():
       observations.check_release(
-        self._workdir, self._config.network, plan.env_spec
+        self._workdir, self.config.network, plan.env_spec
       )
     state = plan.initial_state()
-    if init_from and not self._coordinator.index:
+    if self.init_from and not self._coordinator.index:
       if checkpoints.storage.steps():
-        self._line.say('--init_from is for a new run: this one goes on.')
+        self.line.say('--init_from is for a new run: this one goes on.')
       else:
         state = checkpointing.warm_start(
-          state, self._config, init_from, init_optimizer, self._line.say
+          state,
+          self.config,
+          self.init_from,
+          self.init_optimizer,
+          self.line.say,
         )
     state = checkpoints.restore(state)
     progress.ready('state')
@@ -139,19 +137,15 @@ class System:
     self.parts = opening.Opener(
       plan,
       state,
-      make_streams,
+      self.make_streams,
       checkpoints.record,
       self._workdir,
       checkpoints.replay_path,
     ).open()
     cleanup.callback(self.parts.close)
 
-  def _connect(
-    self,
-    profile_updates: int,
-    on_report: Callable[[callbacks.Report], Any] | None,
-  ) -> None:
-    config, parts, say = self._config, self.parts, self._line.say
+  def _connect(self) -> None:
+    config, parts, say = self.config, self.parts, self.line.say
     self._writer = checkpointing.CheckpointWriter(
       self._checkpoints.storage,
       self._checkpoints.restore_replay(parts.store),
@@ -163,28 +157,22 @@ class System:
     self._counters = reporting.RunCounters(
       config, parts, self._checkpoints.record
     )
-    self._reporter = reporting.RunReporter(
-      config, self._counters, self._workdir, self._line
+    self.reporter = reporting.RunReporter(
+      self._counters, self._workdir, self.line
     )
     self._best = None
     if config.checkpoint.keep_best and not self._coordinator.index:
       self._best = checkpointing.BestCheckpoint(
-        self._workdir, say, self._reporter.evaluation
+        self._workdir, say, self.reporter.evaluation
       )
     self._training = training_lib.Training(
-      config,
       self._coordinator,
-      self._reporter,
+      self.reporter,
       self._writer,
-      profile_updates,
-      on_report,
+      self.profile_updates,
+      self.on_report,
       self._best,
     )
-
-  @property
-  def waits(self) -> report.Waits | None:
-    """The last report's shares of waiting; None before the first."""
-    return self._reporter.waits
 
   def stop(self) -> None:
     """Asks the run to stop, from any thread or a signal handler."""
@@ -201,7 +189,7 @@ class System:
     """
     with contextlib.ExitStack() as cleanup:
       cleanup.callback(self._lock.close)
-      cleanup.callback(self._reporter.close)
+      cleanup.callback(self.reporter.close)
       cleanup.callback(self._writer.finish)
       cleanup.callback(
         lambda: self.parts.release(ended=self._counters.is_finished())
@@ -209,18 +197,18 @@ class System:
       # Interrupts the parts.
       cleanup.callback(self._training.group.stop)
       if self._counters.is_finished():
-        self._line.say(
+        self.line.say(
           'The run is finished: nothing was trained or changed. Raise '
           '--config.total_env_frames, or --config.target_return if it has one, '
           'to go on.'
         )
-        return self._reporter.summary('finished')
+        return self.reporter.summary('finished')
       is_new = not self._checkpoints.storage.steps()
       if is_new:
         # A kill while it compiles must not lose it.
         self._write_config()
       self._training.compile()
-      self._reporter.open()
+      self.reporter.open()
       if not is_new:
         # Only now, as a start that fails must leave it as it was.
         self._write_config()
@@ -232,13 +220,13 @@ class System:
 
   def _write_config(self) -> None:
     if not self._coordinator.index:
-      self._workdir.write_config(self._config)
+      self._workdir.write_config(self.config)
       self._workdir.write_env_spec(self.parts.plan.env_spec)
 
   def _finish(self, stuck: list[str]) -> report.Summary:
     """Saves a last checkpoint and the summary; raises if anything failed."""
     group, coordinator = self._training.group, self._coordinator
-    group.run('profiler', self._training.end_trace)
+    group.run('profiler', self._training.trace.close)
     # A learner that did not end still owns its state.
     if 'learner' not in group.alive:
       self._end_learning()
@@ -251,9 +239,9 @@ class System:
       self._best.describe()
     group.run('hosts', coordinator.wait_saved)
     others = list(coordinator.failures)
-    summary = self._reporter.summary(self._status(stuck))
+    summary = self.reporter.summary(self._status(stuck))
     try:
-      self._reporter.write_summary(summary)
+      self.reporter.write_summary(summary)
     except file_io.NotWritten as e:
       others.append(str(e))
     # After all is saved, as an environment may hang.
@@ -279,13 +267,13 @@ class System:
     bad = group.failure and group.failure.error
     if self._coordinator.agreed and not isinstance(bad, _SPOILED):
       # One that fails must not cost the others.
-      group.run('last episodes', self._reporter.collect_episodes)
-      taken = learner.state, self._reporter.record
+      group.run('last episodes', self.reporter.collect_episodes)
+      taken = learner.state, self.reporter.record
       if (best := self._best) is not None:
         group.run('best checkpoint', lambda: best.save_if_due(*taken))
       group.run('last checkpoint', lambda: self._writer.save(*taken))
       if group.failure is None or learner.counters.updates:
-        group.run('last report', self._reporter.write)
+        group.run('last report', self.reporter.write)
 
   def _status(self, stuck: list[str]) -> str:
     group = self._training.group

@@ -1,6 +1,7 @@
 """The threads of a run, and the loop that updates until it ends."""
 
 import contextlib
+import dataclasses
 import functools
 import io
 import time
@@ -8,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import ml_collections
 
 from seedrl_jax.demonstrations import folder
 from seedrl_jax.envs import base as envs
@@ -40,41 +40,34 @@ _WARM_UP = 20
 _NextBatch = Callable[[], prefetch_lib.Prefetched | None]
 
 
+@dataclasses.dataclass(eq=False)
 class Training:
-  """Acts and learns until the run has all frames or is `interrupted`."""
+  """Acts and learns until the run has all frames or is `interrupted`.
 
-  def __init__(
-    self,
-    config: ml_collections.ConfigDict,
-    coordinator: coordinator_lib.Coordinator,
-    reporter: reporting.RunReporter,
-    writer: checkpointing.CheckpointWriter,
-    profile_updates: int,
-    on_report: Callable[[callbacks.Report], Any] | None = None,
-    best: checkpointing.BestCheckpoint | None = None,
-  ):
-    """Starts nothing; raises `ValueError` if a processor cannot be had.
+  Starts nothing at first; raises `ValueError` if a processor cannot be had. Of
+  `profile_updates` updates there will be a trace in the work directory.
+  `on_report` takes each report's results; it returns False to stop the run. So
+  does `sys.exit` or a `KeyboardInterrupt` in it, kept as `exit_error`. Setting
+  `is_save_due` asks for a checkpoint after the next update.
+  """
 
-    Of `profile_updates` updates there will be a trace in the work directory.
-    `on_report` takes each report's results; it returns False to stop the run.
-    So does `sys.exit` or a `KeyboardInterrupt` in it, kept as `exit_error`.
-    """
+  coordinator: coordinator_lib.Coordinator
+  reporter: reporting.RunReporter
+  writer: checkpointing.CheckpointWriter
+  profile_updates: int
+  on_report: Callable[[callbacks.Report], Any] | None
+  best: checkpointing.BestCheckpoint | None
+
+  def __post_init__(self) -> None:
     self.interrupted = False
     self.exit_error: SystemExit | KeyboardInterrupt | None = None
-    self._config = config
-    self._coordinator = coordinator
-    self._reporter = reporter
-    self._counters = reporter.counters
-    self._parts = reporter.counters.parts
-    self._writer = writer
-    self._profile_updates = profile_updates
-    self._on_report = on_report
-    self._best = best
-    self._is_save_due = False
+    self._counters = self.reporter.counters
+    self._config, self._parts = self._counters.config, self._counters.parts
+    self.is_save_due = False
     self._seen_updates = 0
     self._starved_since: float | None = None
-    self._is_tracing = False
-    offset = config.topology.inference_affinity_offset
+    self.trace = contextlib.ExitStack()
+    offset = self._config.topology.inference_affinity_offset
     self._cores = [
       process.pinned_core(offset, i) for i in range(len(self._parts.workers))
     ]
@@ -83,7 +76,7 @@ class Training:
       ends=(replay.StoreClosed, envs.StreamClosed)
     )
     self.group.on_stop(self._parts.interrupt)
-    self.group.on_stop(coordinator.ask_to_stop)
+    self.group.on_stop(self.coordinator.ask_to_stop)
 
   def interrupt(self) -> None:
     """Asks to stop, from any thread or a signal handler."""
@@ -95,17 +88,15 @@ class Training:
 
   def compile(self) -> None:
     """Compiles inference and update, so that nothing compiles in mid-run."""
-    parts, say = self._parts, self._reporter.line.say
-    for line in overview.lines(
-      self._config, parts, self._reporter.workdir.path
-    ):
+    parts, say = self._parts, self.reporter.line.say
+    for line in overview.lines(self._config, parts, self.reporter.workdir.path):
       say(line)
     start = time.perf_counter()
     for worker in parts.workers:
       if not self.interrupted:
         worker.compile()
     progress.ready('acting')
-    self._coordinator.compile(
+    self.coordinator.compile(
       parts.plan.updater.connect,
       lambda: parts.learner.compile(parts.plan.blank_batch()),
       is_needed=not self.interrupted,
@@ -132,19 +123,22 @@ class Training:
     self._start_threads()
     pause = min(_PAUSE_SECONDS, self._config.log.every_seconds)
     # Signal handlers run between these waits.
-    while not self.group.wait(pause) and not self._must_stop():
+    while not self.group.wait(pause):
+      others = self.coordinator.must_stop()
+      if self.interrupted or others or self._is_starved():
+        return
       if self._report_if_due():
-        fill_demonstrations(self._parts, self._reporter.line.say)
+        fill_demonstrations(self._parts, self.reporter.line.say)
 
   def join(self) -> list[str]:
     """Stops the threads; returns the stacks of those that do not end."""
-    say = self._reporter.line.say
+    say = self.reporter.line.say
     self.group.stop()
     if self.interrupted:
       # A Reverb server that was just lost must come back for it.
       say('Stopping, with a last checkpoint.')
     stuck = self.group.join(_QUIET_JOIN_SECONDS)
-    if stuck and not self._coordinator.lost:
+    if stuck and not self.coordinator.lost:
       # A large network's update takes this long on a CPU.
       say('Waiting for the running update and batch to end.')
       stuck = self.group.join(JOIN_SECONDS)
@@ -152,19 +146,16 @@ class Training:
 
   def _start_threads(self) -> None:
     parts, group = self._parts, self.group
+
+    def must_end_acting() -> bool:
+      # One unroll may be longer than the run.
+      return group.should_stop() or self._counters.is_finished()
+
     for i, worker in enumerate(parts.workers):
-      act = functools.partial(worker.run, self._must_end_acting)
+      act = functools.partial(worker.run, must_end_acting)
       group.start(f'inference-{i}', act, self._cores[i])
     group.start('prefetch', lambda: parts.prefetcher.run(group.should_stop))
     group.start('learner', lambda: self._learn(self._batch_from_threads))
-
-  def _must_end_acting(self) -> bool:
-    """Whether inference must stop; one unroll may be longer than the run."""
-    return self.group.should_stop() or self._counters.is_finished()
-
-  def _must_stop(self) -> bool:
-    others = self._coordinator.must_stop()
-    return self.interrupted or others or self._is_starved()
 
   def _is_starved(self) -> bool:
     """Whether the run has its frames, and the learner waits for no batch."""
@@ -207,10 +198,10 @@ class Training:
     if now < self._next_report:
       return False
     results = callbacks.Report.make(
-      self._reporter.write(), self._reporter.row, run=self
+      self.reporter.write(), self.reporter.row, run=self
     )
     try:
-      if self._on_report and self._on_report(results) is False:
+      if self.on_report and self.on_report(results) is False:
         self.interrupted = True
     except (SystemExit, KeyboardInterrupt) as e:
       if self.interrupted and isinstance(e, KeyboardInterrupt):
@@ -220,10 +211,6 @@ class Training:
       self.interrupted = True
     self._next_report = now + self._config.log.every_seconds
     return True
-
-  def save_soon(self) -> None:
-    """Asks for a checkpoint after the next update."""
-    self._is_save_due = True
 
   def evaluate(self, **options: Any) -> scoring.Evaluation:
     """Plays with the parameters that act now; see `callbacks.Report`."""
@@ -242,14 +229,14 @@ class Training:
   def _learn(self, next_batch: _NextBatch) -> None:
     """Updates until the hosts decide to stop, then stops the threads."""
     learner, config = self._parts.learner, self._config
-    with self._coordinator.deciding(learner, self._counters) as decide:
+    with self.coordinator.deciding(learner, self._counters) as decide:
       while True:
         item = next_batch()
         if not self._seen_updates:
           progress.ready('first batch')
         age = time.perf_counter() - self._last_save
         is_old = age >= config.checkpoint.every_seconds
-        save_due = is_old or self._is_save_due
+        save_due = is_old or self.is_save_due
         decision = decide(item is not None, save_due)
         if item is None:
           break
@@ -260,38 +247,35 @@ class Training:
         if not self._seen_updates:
           progress.ready('first update')
         self._trace()
-        if self._best is not None:
-          self._best.save_if_due(learner.state, self._reporter.record)
+        if self.best is not None:
+          self.best.save_if_due(learner.state, self.reporter.record)
         if decision.save:
-          self._is_save_due = False
+          self.is_save_due = False
           self._last_save = time.perf_counter()
           # In lock step nothing may depend on timing.
-          self._writer.save_midway(
+          self.writer.save_midway(
             learner.state,
-            self._reporter.record,
+            self.reporter.record,
             wait=self._parts.plan.lock_step,
           )
     self.group.stop()
 
   def _trace(self) -> None:
     self._seen_updates += 1
-    if not self._profile_updates:
+    if not self.profile_updates:
       return
     if self._seen_updates == _WARM_UP:
-      jax.profiler.start_trace(str(self._reporter.workdir.profile))
-      self._is_tracing = True
-    elif self._seen_updates == _WARM_UP + self._profile_updates:
-      self.end_trace()
+      self.trace.callback(self._say_traced)
+      folder = str(self.reporter.workdir.profile)
+      self.trace.enter_context(jax.profiler.trace(folder))
+    elif self._seen_updates == _WARM_UP + self.profile_updates:
+      self.trace.close()
 
-  def end_trace(self) -> None:
-    """Ends a trace that still runs."""
-    if self._is_tracing:
-      self._is_tracing = False
-      jax.profiler.stop_trace()
-      self._reporter.line.say(
-        f'Trace of {self._seen_updates - _WARM_UP} updates: '
-        f'{self._reporter.workdir.profile}'
-      )
+  def _say_traced(self) -> None:
+    self.reporter.line.say(
+      f'Trace of {self._seen_updates - _WARM_UP} updates: '
+      f'{self.reporter.workdir.profile}'
+    )
 
   def _batch_from_threads(self) -> prefetch_lib.Prefetched | None:
     prefetcher = self._parts.prefetcher

@@ -5,6 +5,7 @@ arrays by their path in Flax's MessagePack format, and a SHA-256 of both.
 """
 
 import collections
+import dataclasses
 import hashlib
 import json
 import math
@@ -44,38 +45,34 @@ class Checkpoint(NamedTuple):
   record: dict[str, Any]
 
 
+@dataclasses.dataclass
 class Checkpoints:
-  """The checkpoints in one directory."""
+  """The checkpoints in one directory.
 
-  def __init__(
-    self,
-    path: pathlib.Path,
-    keep: int = 3,
-    keep_every_hours: float = 0.0,
-    report: Callable[[str], None] = print,
-    read_only: bool = False,
-  ):
-    """Clears away what a killed process left; the first `save` makes `path`.
+  Clears away what a killed process left; the first `save` makes `path`.
 
-    Args:
-      keep: number of newest checkpoints to keep.
-      keep_every_hours: keep one for good this often; 0: none.
-      report: takes sentences about damaged checkpoints.
-      read_only: change nothing, as a run may be saving here.
-    """
-    self._path = path
-    self._keep = keep
-    self._keep_every = 3600 * keep_every_hours
-    self._report = report
-    self._read_only = read_only
-    if not read_only:
+  Attributes:
+    keep: number of newest checkpoints to keep.
+    keep_every_hours: keep one for good this often; 0: none.
+    report: takes sentences about damaged checkpoints.
+    read_only: change nothing, as a run may be saving here.
+  """
+
+  path: pathlib.Path
+  keep: int = 3
+  keep_every_hours: float = 0.0
+  report: Callable[[str], None] = print
+  read_only: bool = False
+
+  def __post_init__(self) -> None:
+    if not self.read_only:
       # A process killed in mid-save leaves one.
-      for unfinished in path.glob('*.tmp'):
+      for unfinished in self.path.glob('*.tmp'):
         file_io.remove(unfinished)
 
   def steps(self) -> list[int]:
     """Returns the numbers of the checkpoints, oldest first."""
-    return file_io.numbers_in(self._path)
+    return file_io.numbers_in(self.path)
 
   def save(self, step: int, state: types.Nest, record: dict[str, Any]) -> None:
     """Saves arrays and JSON values unless the step is saved; or NotWritten."""
@@ -86,14 +83,15 @@ class Checkpoints:
     arrays = serialization.msgpack_serialize(_flatten(state))
     digest = hashlib.sha256(line)
     digest.update(arrays)
-    path = self._path / str(step)
+    path = self.path / str(step)
     file_io.write_whole(path, line, arrays, digest.digest())
     # Delete all but the newest and those that are kept for good.
     last = -math.inf
-    for step in self.steps()[: -self._keep]:
-      path = self._path / str(step)
+    for step in self.steps()[: -self.keep]:
+      path = self.path / str(step)
       written = _time_written(path)
-      if self._keep_every and written - last >= self._keep_every:
+      keep_every = 3600 * self.keep_every_hours
+      if keep_every and written - last >= keep_every:
         last = written
       else:
         file_io.remove(path)
@@ -144,31 +142,29 @@ class Checkpoints:
     """Returns the last checkpoint that is sound, with its arrays by name."""
     for step in reversed(steps):
       try:
-        return _read(self._path / str(step))
+        return _read(self.path / str(step))
       except (OSError, _Damaged) as e:
         is_last = step == steps[0]
         rest = 'no other is used' if is_last else 'the one before is used'
         # The last one stays, so that the next start, too, finds none sound.
-        if not (self._read_only or is_last):
-          aside = file_io.put_aside(self._path / str(step))
+        if not (self.read_only or is_last):
+          aside = file_io.put_aside(self.path / str(step))
           rest = f'it was moved to {aside} and {rest}'
         reason = getattr(e, 'strerror', None) or e
-        self._report(f'Checkpoint {step} is damaged ({reason}); {rest}.')
+        self.report(f'Checkpoint {step} is damaged ({reason}); {rest}.')
     return None
 
 
-class NumbersOfCheckpoints:
-  """Replaces `Checkpoints` on a host that saves none; keeps their numbers."""
+class NumbersOfCheckpoints(Checkpoints):
+  """Keeps only the numbers of checkpoints, on a host that saves none."""
 
-  def __init__(self, keep: int):
-    self._steps: collections.deque[int] = collections.deque(maxlen=keep)
+  def __post_init__(self) -> None:
+    self._steps = collections.deque[int](maxlen=self.keep)
 
   def steps(self) -> list[int]:
-    """Returns the numbers of the newest checkpoints, oldest first."""
     return list(self._steps)
 
   def save(self, step: int, state: types.Nest, record: dict[str, Any]) -> None:
-    """Keeps the number."""
     del state, record
     self._steps.append(step)
 

@@ -182,27 +182,23 @@ def _mean(values: collections.deque[Any]) -> float | None:
   return float(sum(values) / len(values)) if values else None
 
 
+@dataclasses.dataclass(eq=False)
 class Reporter:
-  """Makes reports from the differences of snapshots."""
+  """Makes reports from the differences of snapshots, after those `before`."""
 
-  def __init__(
-    self,
-    start: Snapshot,
-    action_repeat: int,
-    num_workers: int,
-    returns: Iterable[float] = (),
-    eval_returns: Iterable[float] = (),
-    waits: type[Waits] = Waits,
-  ):
-    self._waits_type = waits
-    self.training = EpisodeWindow(returns)
-    self.evaluation = EpisodeWindow(eval_returns, EVAL_WINDOW)
-    self.start = self._last = start
+  start: Snapshot
+  action_repeat: int
+  num_workers: int
+  before: RunRecord = dataclasses.field(default_factory=RunRecord)
+  waits_type: type[Waits] = Waits
+
+  def __post_init__(self) -> None:
+    self.training = EpisodeWindow(self.before.returns)
+    self.evaluation = EpisodeWindow(self.before.eval_returns, EVAL_WINDOW)
+    self._last = self.start
     # Frames per second, and time, of the last report with new frames.
     self._speed = 0.0
-    self._speed_at = start.seconds
-    self._action_repeat = action_repeat
-    self._num_workers = num_workers
+    self._speed_at = self.start.seconds
 
   def row(
     self, now: Snapshot, lag_max: int, metrics: Row
@@ -218,7 +214,7 @@ class Reporter:
     # Large unrolls of slow environments come in only now and then.
     if steps := now.env_steps - last.env_steps:
       elapsed = max(now.seconds - self._speed_at, 1e-9)
-      self._speed = steps * self._action_repeat / elapsed
+      self._speed = steps * self.action_repeat / elapsed
       self._speed_at = now.seconds
     updates = now.lag_updates - last.lag_updates
     lag_mean = dropped = None
@@ -228,7 +224,7 @@ class Reporter:
     row: dict[str, float | None] = {
       'time/elapsed_s': now.seconds,
       'time/cpu_s': now.cpu_seconds,
-      FRAMES: now.env_steps * self._action_repeat,
+      FRAMES: now.env_steps * self.action_repeat,
       'time/env_steps': now.env_steps,
       UPDATES: now.updates,
       'time/frames_per_s': self._speed,
@@ -250,7 +246,7 @@ class Reporter:
 
   def summary(self, now: Snapshot, status: str) -> Summary:
     """Returns the results so far."""
-    frames = now.env_steps * self._action_repeat
+    frames = now.env_steps * self.action_repeat
     return Summary(
       env_frames=frames,
       env_steps=now.env_steps,
@@ -266,7 +262,7 @@ class Reporter:
   def waits(self, last: Snapshot, now: Snapshot) -> Waits:
     """Returns the shares of waiting between two moments."""
     seconds = max(now.seconds - last.seconds, 1e-9)
-    threads = seconds * self._num_workers
+    threads = seconds * self.num_workers
     # Actors may have come or gone.
     envs = seconds * max(last.num_envs, now.num_envs, 1)
 
@@ -274,7 +270,7 @@ class Reporter:
       # A wait counts when it ends, so a share could exceed 1.
       return min(1.0, (getattr(now, name) - getattr(last, name)) / total)
 
-    return self._waits_type(
+    return self.waits_type(
       envs_for_actions=share('idle_env_seconds', envs),
       inference_for_envs=share('environment_wait', threads),
       inference_for_learner=share('store_wait', threads),

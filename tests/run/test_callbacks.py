@@ -51,7 +51,7 @@ def _train(folder, on_report, **values):
     num_eval_envs=4, log__every_seconds=0.01, total_env_frames=10**8, **values
   )
   run = runs.Run(config, folder)
-  run.system._training._on_report = on_report
+  run.system._training.on_report = on_report
   return run
 
 

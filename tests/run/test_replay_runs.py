@@ -52,7 +52,7 @@ def test_keeps_the_replay_ratio_on_several_devices(tmp_path, ratio):
 
 def test_learning_starts_at_the_least_size(tmp_path, monkeypatch):
   run = runs.Run(_config(total_env_frames=1_000), tmp_path)
-  parts, reporter, sizes = run.system.parts, run.system._reporter, []
+  parts, reporter, sizes = run.system.parts, run.system.reporter, []
   step, begin = parts.learner.step, reporter.open
 
   def record_step(item, progress):

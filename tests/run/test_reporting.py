@@ -6,7 +6,7 @@ from tests import runs
 
 def test_a_run_of_several_hosts_counts_the_others_steps_and_episodes(tmp_path):
   run = runs.Run(runs.tiny(), tmp_path)
-  reporter, counters = run.system._reporter, run.system._counters
+  reporter, counters = run.system.reporter, run.system._counters
   counters.placement = placement_lib.Placement(1, 2)
   assert counters.local()['episodes'] == []
   counters.placement = placement_lib.Placement(0, 2)
@@ -24,7 +24,7 @@ def test_a_run_of_several_hosts_counts_the_others_steps_and_episodes(tmp_path):
 
 def test_the_returns_of_a_solved_run_stay_at_the_target(tmp_path):
   run = runs.Run(runs.tiny(target_return=3.0), tmp_path)
-  reporter, counters = run.system._reporter, run.system._counters
+  reporter, counters = run.system.reporter, run.system._counters
   counters.placement = placement_lib.Placement(0, 2)
   local = counters.local()
   for returns in ([3.0] * 100, [0.0] * 100):
@@ -38,7 +38,7 @@ def test_the_returns_of_a_solved_run_stay_at_the_target(tmp_path):
 
 def test_a_row_counts_no_update_whose_unrolls_it_lacks(tmp_path, monkeypatch):
   run = runs.Run(runs.tiny(), tmp_path)
-  parts, reporter = run.system.parts, run.system._reporter
+  parts, reporter = run.system.parts, run.system.reporter
   reporter.open()
   counters, read = parts.learner.counters, parts.store.info
 
@@ -62,7 +62,7 @@ def test_warns_once_of_a_dead_network_and_keeps_its_first_report(
 ):
   def write(run, dead, value_std, count):
     metrics = {'health/dead_share': dead, 'health/value_std': value_std}
-    learner, reporter = run.system.parts.learner, run.system._reporter
+    learner, reporter = run.system.parts.learner, run.system.reporter
     with monkeypatch.context() as patch:
       patch.setattr(learner, 'metrics', lambda: metrics)
       reporter.open()

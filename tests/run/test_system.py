@@ -176,7 +176,7 @@ def test_an_exit_in_a_callback_stops_the_run_and_goes_on(
     if summary.updates:
       raise error
 
-  run.system._training._on_report = leave
+  run.system._training.on_report = leave
   with pytest.raises(type(error)) as e:
     run.train()
   assert e.value is error
@@ -195,7 +195,7 @@ def test_a_second_interrupt_waits_for_no_checkpoint(tmp_path):
     run.system.stop()
     raise KeyboardInterrupt
 
-  run.system._training._on_report = interrupt_twice
+  run.system._training.on_report = interrupt_twice
   with pytest.raises(KeyboardInterrupt):
     run.train()
   assert not runs.steps(tmp_path)

@@ -116,7 +116,7 @@ def test_part_that_raises(tmp_path, broken):
     'recv': (parts.workers[0].stream, 'recv', 'inference-0'),
     'shard': (parts.prefetcher, 'fetch', 'prefetch'),
     'step': (parts.learner, 'step', 'learner'),
-    'report': (run.system._reporter, 'write', 'main'),
+    'report': (run.system.reporter, 'write', 'main'),
   }[broken]
   works = getattr(owner, name)
 
@@ -181,12 +181,12 @@ def test_a_checkpoint_under_way_is_finished_before_the_store_is_closed(
     raise OSError('No room.')
 
   def fail_later(item, progress):
-    if writer._thread is not None:
+    if writer._thread.ident:
       raise learner_lib.NonFiniteError('Update 2 is not finite.')
     step(item, progress)
 
   def release_and_finish(*args):
-    if writer._thread is not None:
+    if writer._thread.ident:
       go.set()
     finish(*args)
 

@@ -278,8 +278,8 @@ def test_another_releases_layout_is_refused(path, monkeypatch, save):
     _restore(path)
 
 
-def test_numbers_stand_in_for_checkpoints_of_another_host():
-  numbers = checkpoints.NumbersOfCheckpoints(keep=2)
+def test_numbers_stand_in_for_checkpoints_of_another_host(tmp_path):
+  numbers = checkpoints.NumbersOfCheckpoints(tmp_path, keep=2)
   assert numbers.steps() == []
   for step in (3, 5, 9):
     numbers.save(step, {}, {})

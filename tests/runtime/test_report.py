@@ -12,8 +12,9 @@ _START = report.Snapshot(10.0, 100, 0, 3, 1.0, 2.0, 3.0, 4.0, 5.0, 3, 4)
 _NOW = report.Snapshot(14.0, 500, 0, 5, 3.0, 2.4, 7.0, 5.0, 8.0, 5, 10)
 
 
-def _reporter(**kwargs):
-  return report.Reporter(_START, action_repeat=4, num_workers=2, **kwargs)
+def _reporter(returns=()):
+  before = report.RunRecord(returns=returns)
+  return report.Reporter(_START, action_repeat=4, num_workers=2, before=before)
 
 
 def test_row_is_the_difference_since_the_last():

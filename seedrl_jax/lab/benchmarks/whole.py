@@ -232,6 +232,6 @@ def _watch(
   return Whole(
     timed,
     (latest - begin) * per_update / max(1, counts.steps() - first),
-    run.waits.report() if run.waits else '',
+    run.reporter.waits.report() if run.reporter.waits else '',
     run.parts.plan.topology,
   )
