@@ -29,11 +29,12 @@ _OTHER_SCALES = ['env.reward_clip', 'loss.reward_clip', 'normalization.rewards']
 
 
 def uses_popart(config: types.Config) -> bool:
-  """Returns whether a run takes PopArt, which runs of earlier releases lack.
+  """Returns whether a run takes PopArt.
 
   Raises:
     ValueError: if another key normalises or clips rewards.
   """
+  # Runs of earlier releases lack the key.
   if not config.network.get('popart', False):
     return False
   for key in _OTHER_SCALES:

@@ -26,8 +26,7 @@ NO_CHOICE = (
 
 def candidates(config: types.Config) -> tuple[str, ...]:
   """Returns the keys that may be the mask, given the `env` section."""
-  # Configurations of earlier releases lack the key.
-  setting = config.get('action_mask', '')
+  setting = config.action_mask
   keys = _AUTO if setting == 'auto' else (setting,) * bool(setting)
   return tuple(key for key in keys if key not in config.drop_observations)
 

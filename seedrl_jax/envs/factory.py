@@ -57,8 +57,7 @@ def task_names(config: types.Config) -> tuple[str, ...]:
 
   Raises ValueError if a pattern matches nothing, or a name comes twice.
   """
-  # Configurations of earlier releases lack the key.
-  patterns, flag = tuple(config.get('tasks', ())), '--config.env.tasks'
+  patterns, flag = tuple(config.tasks), '--config.env.tasks'
   if patterns and config.factory:
     raise ValueError(
       f'{flag} names environments, and --config.env.factory makes others; '
@@ -78,7 +77,7 @@ def task_names(config: types.Config) -> tuple[str, ...]:
     names += matches
   if len({*names}) < len(names):
     raise ValueError(f'{flag}: a name comes twice in {", ".join(names)}.')
-  weights = config.get('task_weights', ())
+  weights = config.task_weights
   if weights and (len(weights) != len(names) or min(weights) <= 0):
     raise ValueError(
       f'--config.env.task_weights={tuple(weights)}: give one positive number '

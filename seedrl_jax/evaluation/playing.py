@@ -25,21 +25,11 @@ _DEFAULT_NUM_ENVS = 10
 # Keeps the seeds apart from those of any training stream.
 _SEED_OFFSET = 1_500_000_007
 _PROGRESS_SECONDS = 1.0
-# Keys that runs of earlier releases lack.
-_SINCE_THEN = {
-  'env.action_mask',
-  'env.task_weights',
-  'env.tasks',
-  'network.categories',
-  'network.popart',
-  'network.use_action_mask',
-  'network.use_task',
-}
 # Keys that acting depends on, except the agent's.
 _NEEDED = {
   key: allowed
   for key, allowed in base_config.SAVED.items()
-  if key.startswith(('env.', 'network.')) and key not in _SINCE_THEN
+  if key.startswith(('env.', 'network.'))
 }
 
 
@@ -187,8 +177,9 @@ def read_config(
     config.env.factory = factory
     allowed = {*allowed, f'{trust.FACTORY_FLAG}={factory}'}
   trust.check(config.to_dict(), allowed, f'{flag}={directory.path}')
-  table = agents.allowed(config) or {}
-  agent_keys = {k: x for k, x in table.items() if k not in _SINCE_THEN}
+  agent_keys = dict(agents.allowed(config) or {})
+  # Runs of earlier releases lack it.
+  agent_keys.pop('network.popart', None)
   try:
     settings.check(config, _NEEDED | agent_keys, complete=False)
   except ValueError as e:

@@ -63,14 +63,16 @@ class Network(nn.Module):
   def initial_core(self, batch: int) -> CoreState:
     """Returns the core state of `batch` environments before any step."""
     history, size = self.config.frame_stack - 1, self.config.lstm_size
-    leaves = [leaf for leaf in self.leaves if leaf.shape and history]
-    frames = tuple(
-      jnp.zeros((batch, *x.shape[:-1], x.shape[-1] * history), x.dtype)
-      for x in map(_frame_spec, leaves)
-    )
+    frames = []
+    for leaf in self.leaves:
+      if leaf.shape and history:
+        raw = np.zeros(leaf.spec.shape, leaf.spec.dtype)
+        x = jax.eval_shape(leaf.arrange, raw)
+        shape = (batch, *x.shape[:-1], x.shape[-1] * history)
+        frames.append(jnp.zeros(shape, x.dtype))
     # No array twice, as inference donates the state.
     lstm = memory.LSTMState(jnp.zeros((batch, size)), jnp.zeros((batch, size)))
-    return CoreState(frames, lstm if size else ())
+    return CoreState(tuple(frames), lstm if size else ())
 
   @nn.compact
   def __call__(
@@ -85,7 +87,7 @@ class Network(nn.Module):
         frames.append(state)
       arrays.append(x)
     features = self._torsos(arrays, self.task(inputs), *inputs.first.shape)
-    if observations.takes_task(self.config) and self.num_tasks:
+    if self.config.use_task and self.num_tasks:
       code = jax.nn.one_hot(self.task(inputs), self.num_tasks)
       features = jnp.concatenate([features, code.astype(features.dtype)], -1)
     if self.config.use_previous_action:
@@ -112,7 +114,7 @@ class Network(nn.Module):
       observation = {k: x for k, x in observation.items() if k != types.TASK}
     if key := self.action_mask:
       observation, mask = action_masks.split(observation, key, 2)
-      if observations.takes_mask(self.config):
+      if self.config.use_action_mask:
         observation[key] = mask
     arrays = jax.tree.leaves(observation)
     pairs = zip(arrays, self.leaves, strict=True)
@@ -186,12 +188,6 @@ def _code(
   return jnp.where(first, 0.0, (action - middle) / half)
 
 
-def _frame_spec(leaf: observations.Leaf) -> jax.ShapeDtypeStruct:
-  dtype = jax.dtypes.canonicalize_dtype(leaf.spec.dtype)
-  raw = jax.ShapeDtypeStruct(leaf.spec.shape, dtype)
-  return jax.eval_shape(leaf.arrange, raw)
-
-
 def _in_chunks(
   torso: nn.Module,
   prepare: Callable[[jax.Array], jax.Array],
@@ -211,7 +207,7 @@ def _in_chunks(
   if not 0 < chunk < n:
     return apply(torso, None, x)[1]
   # Copies of the last image: black ones would be observations of their own to
-  # `health.measure`.
+  # `health`.
   x = jnp.pad(x, ((0, -n % chunk), *((0, 0),) * (x.ndim - 1)), mode='edge')
   loop = nn.scan(
     nn.remat(apply, prevent_cse=False),

@@ -176,24 +176,10 @@ def make_leaf(
       layer=torsos.strided_layer(resolved),
       is_normalized=config.normalize_pixels and is_bytes,
     )
-  # Configurations of earlier releases lack the key.
-  categories = config.get('categories', 'on')
-  is_grid = categories == 'on' or (
-    categories == 'auto' and _GRIDS.search(env_id) is not None
+  is_grid = config.categories == 'on' or (
+    config.categories == 'auto' and _GRIDS.search(env_id) is not None
   )
   return leaf._replace(has_levels=is_grid and spec.dtype == np.uint8)
-
-
-def takes_mask(config: types.Config) -> bool:
-  """Returns whether an action mask is an input, given `config.network`."""
-  # Configurations of earlier releases lack the key.
-  return config.get('use_action_mask', False)
-
-
-def takes_task(config: types.Config) -> bool:
-  """Returns whether the task is an input, given `config.network`."""
-  # Configurations of earlier releases lack the key.
-  return config.get('use_task', False)
 
 
 def read_leaves(
@@ -211,7 +197,7 @@ def read_leaves(
     hidden.append(types.TASK)
   if hidden:
     observation = {k: x for k, x in observation.items() if k not in hidden}
-  if key and takes_mask(config):
+  if key and config.use_action_mask:
     shape = (sum(env_spec.action.sizes),)
     observation[key] = types.ArraySpec(shape, np.dtype(bool))
   return tuple(
@@ -256,9 +242,6 @@ def describe(config: types.Config, env_spec: types.EnvSpec) -> str:
   texts = [leaf.describe() for leaf in leaves]
   if key := env_spec.stream.action_mask:
     texts.append(f'{key} masks actions')
-  if tasks := env_spec.stream.tasks:
-    input_text = ', one-hot' if takes_task(config) else ', not an input'
-    texts.append(f'{len(tasks)} tasks{input_text}')
   return f'Observation: {"; ".join(texts)}.'
 
 

@@ -98,8 +98,7 @@ def _environment(config: types.Config, parts: opening.Parts) -> str:
   if key := spec.stream.action_mask:
     arrays.append(f'{key} masks actions')
   if spec.stream.tasks:
-    takes_task = observations.takes_task(config.network)
-    arrays.append('the task' if takes_task else 'not the task')
+    arrays.append('the task' if config.network.use_task else 'not the task')
   texts = [
     spec.env_id,
     f'observation {", ".join(arrays)}',

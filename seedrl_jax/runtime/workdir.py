@@ -31,7 +31,13 @@ _NEEDED = {
 }
 # Values of keys that runs of earlier releases lack.
 _DEFAULTS = {
+  'env.action_mask': '',
+  'env.task_weights': (),
+  'env.tasks': (),
+  'network.categories': 'on',
   'network.normalize_pixels': False,
+  'network.use_action_mask': False,
+  'network.use_task': False,
   'optimizer.decay_frames': None,
   'optimizer.warmup_frames': 0,
 }

@@ -139,13 +139,6 @@ def test_small_images_have_levels_as_configured(env_id, categories, has_levels):
   assert not _leaf((32, 32, 3), **changes).has_levels
 
 
-def test_configurations_of_earlier_releases_have_levels():
-  config = _config()
-  del config.categories
-  spec = types.ArraySpec((7, 7, 3), _BYTES)
-  assert observations.make_leaf(config, spec, 'my_envs:make').has_levels
-
-
 def _coded(leaf, x):
   module = coding.Coded(leaf)
   x = jnp.asarray(x)
