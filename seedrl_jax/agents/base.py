@@ -66,7 +66,7 @@ PrioritiesFn = Callable[[types.Steps], jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class UpdateInPieces:
-  """An `UpdateFn` that the learner runs as separate calls, for less memory.
+  """An update that the learner runs as separate calls, for less memory.
 
   Within one program XLA works on all pieces at once, despite barriers.
   """
@@ -77,16 +77,6 @@ class UpdateInPieces:
   accumulate: Callable[..., tuple[Any, Any]]
   # (state, total, results, progress) -> (state, `UpdateOutput`).
   finish: Callable[..., tuple[State, UpdateOutput]]
-
-  def __call__(
-    self, state: State, batch: types.Batch, key: jax.Array, progress: jax.Array
-  ) -> tuple[State, UpdateOutput]:
-    total, pieces = self.cut(state, batch, key)
-    results = []
-    for piece in pieces:
-      total, result = self.accumulate(total, state, piece)
-      results.append(result)
-    return self.finish(state, total, results, progress)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +99,7 @@ class Agent:
     trainer: the `sgd.Trainer` that `update` belongs to; None if an update is
       not one gradient step.
     measure: `(acting_params, inputs [T, B, ...], core) -> metrics`; see
-      `health.measure`. None if the network is not measured.
+      `health.make_measure`. None if the network is not measured.
     check_share: called with the unrolls that each training device gets of a
       batch; raises ValueError naming the flag if `update` cannot cut them.
   """
@@ -118,7 +108,7 @@ class Agent:
   acting_params: Callable[[State], Params]
   initial_core: Callable[[int], Core]
   act: ActFn
-  update: UpdateFn
+  update: UpdateFn | UpdateInPieces
   overlap: int = 1
   burn_in: int = 0
   updates_per_batch: int = 1

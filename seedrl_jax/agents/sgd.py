@@ -101,8 +101,8 @@ class Trainer:
     )
 
   @property
-  def update(self) -> base.UpdateFn:
-    """The update; in pieces if there are micro-batches."""
+  def update(self) -> Any:
+    """The `base.UpdateFn`; `base.UpdateInPieces` with micro-batches."""
     if self.micro_batches == 1:
       return self._update
     return base.UpdateInPieces(self._cut, self._accumulate, self._finish)

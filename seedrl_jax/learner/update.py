@@ -50,15 +50,10 @@ def initial_state(agent: base.Agent, key: jax.Array) -> LearnerState:
 )
 @dataclasses.dataclass(frozen=True)
 class Metrics:
-  """Metrics as one array, because every result of a program takes time.
+  """Metrics as one array, because every result of a program takes time."""
 
-  Attributes:
-    values: float32 `[M]`, the same on all devices.
-    names: one per value.
-  """
-
-  values: jax.Array
-  names: tuple[str, ...]
+  values: jax.Array  # float32 [M], the same on all devices
+  names: tuple[str, ...]  # of the values
 
   @classmethod
   def pack(cls, metrics: Mapping[str, jax.Array]) -> 'Metrics':
@@ -86,18 +81,12 @@ class Output(NamedTuple):
 
 
 class UpdateResult(NamedTuple):
-  """What an update returns.
+  """What an update returns."""
 
-  Attributes:
-    state: the next state, or the same if the update was not finite.
-    params: acting parameters, in buffers that no update donates.
-    num_steps: optimiser steps since the parameters of the last update.
-  """
-
-  state: LearnerState
+  state: LearnerState  # the next one, or the same if the update was not finite
   output: Output
-  params: base.Params
-  num_steps: int
+  params: base.Params  # acting parameters, in buffers that no update donates
+  num_steps: int  # optimiser steps since the parameters of the last update
 
 
 class GradientStep:
@@ -137,15 +126,22 @@ class PmapStep(GradientStep):
 
   def __init__(self, agent: base.Agent, devices: Sequence[jax.Device]):
     self._num_steps = agent.updates_per_batch
-    self._update = on_all(agent, devices)
+    self._update: Any = on_all(agent, devices)
 
   def __call__(
     self, state: LearnerState, batch: types.Batch, progress: float
   ) -> UpdateResult:
-    update: Any = self._update
-    # Each micro-batch gets its own key, split from that of `state`.
-    key = [None] if isinstance(update, base.UpdateInPieces) else []
-    state, output, params = update(state, batch, *key, np.float32(progress))
+    steps, now = self._update, np.float32(progress)
+    if isinstance(steps, base.UpdateInPieces):
+      total, pieces = steps.cut(state, batch)
+      results = []
+      for piece in pieces:
+        total, result = steps.accumulate(total, state, piece)
+        results.append(result)
+      new: Any = steps.finish(state, total, results, now)
+    else:
+      new = steps(state, batch, now)
+    state, output, params = new
     return UpdateResult(state, output, params, self._num_steps)
 
 
@@ -227,10 +223,8 @@ class Updater:
     return jax.tree.map(lambda *rows: self._place(rows), *pieces)
 
   def _join(self, pieces: Sequence[types.Batch]) -> types.Batch:
-    rows = [
-      jax.device_put(piece, device)
-      for piece, device in zip(pieces, self.local_devices, strict=True)
-    ]
+    pairs = zip(pieces, self.local_devices, strict=True)
+    rows = [jax.device_put(piece, device) for piece, device in pairs]
 
     def join(*row: jax.Array) -> jax.Array:
       shape = (len(self.devices), *row[0].shape[1:])
@@ -288,7 +282,7 @@ def on_all(
     )
   steps = agent.update
 
-  def cut(state: Any, batch: types.Batch, _: None) -> Any:
+  def cut(state: Any, batch: types.Batch) -> Any:
     return steps.cut(state.agent, *_prepare(state, batch))
 
   def accumulate(total: Any, state: Any, piece: Any) -> Any:
@@ -313,6 +307,7 @@ def update(
   Runs on each training device, under the axis `base.AXIS`, unless the agent's
   update is in pieces.
   """
+  assert not isinstance(agent.update, base.UpdateInPieces)
   batch, key = _prepare(state, batch)
   return _end(agent, state, *agent.update(state.agent, batch, key, progress))
 

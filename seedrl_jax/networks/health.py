@@ -1,7 +1,7 @@
 """Metrics that show whether a network can still learn.
 
-Modules `sow` units and values in the collection `health`. Only `measure` makes
-it mutable; elsewhere Flax discards what they sow.
+Modules `sow` units and values in the collection `health`. Only a measurement
+makes it mutable; elsewhere Flax discards what they sow.
 """
 
 from collections.abc import Callable
@@ -37,36 +37,31 @@ def _sow(module: nn.Module, name: str, value: jax.Array) -> None:
 def make_measure(
   module: nn.Module, network_params: Callable[[Any], Any] = lambda x: x
 ) -> MeasureFn:
-  """Returns the function that measures `module`; see `measure`.
-
-  `network_params` picks its parameters from the acting parameters.
-  """
-  return lambda params, inputs, core: measure(
-    module, network_params(params), inputs, core
-  )
-
-
-def measure(
-  module: nn.Module, params: Any, inputs: types.AgentInput, core: Any
-) -> dict[str, jax.Array]:
-  """Returns metrics of a network on a batch of observations.
+  """Returns a function that measures a network on a batch of observations.
 
   * `health/dead_share`: share of the sown units that are 0 for all observations
     (dead ReLUs; Lu et al. 2019, arXiv 1903.06733);
   * `health/value_std`: standard deviation of the values.
 
-  Omits a metric for which nothing was sown. `module` maps `inputs`,
-  `[T, B, ...]`, and the `core` before them to outputs and a core.
+  It omits a metric for which nothing was sown. `module` maps `[T, B, ...]` and
+  the core before them to outputs and a core; `network_params` picks its
+  parameters from the acting parameters.
   """
-  variables = {'params': params}
-  _, sown = module.apply(variables, inputs, core, mutable=[COLLECTION])
-  metrics = {}
-  if units := _sown_values('units', sown):
-    dead = [jnp.all(x <= 0, axis=0) for x in units]
-    metrics['health/dead_share'] = jnp.mean(jnp.concatenate(dead))
-  if values := _sown_values('values', sown):
-    metrics['health/value_std'] = jnp.std(values[0])
-  return metrics
+
+  def measure(
+    params: Any, inputs: types.AgentInput, core: Any
+  ) -> dict[str, jax.Array]:
+    variables = {'params': network_params(params)}
+    _, sown = module.apply(variables, inputs, core, mutable=[COLLECTION])
+    metrics = {}
+    if units := _sown_values('units', sown):
+      dead = [jnp.all(x <= 0, axis=0) for x in units]
+      metrics['health/dead_share'] = jnp.mean(jnp.concatenate(dead))
+    if values := _sown_values('values', sown):
+      metrics['health/value_std'] = jnp.std(values[0])
+    return metrics
+
+  return measure
 
 
 def _sown_values(name: str, sown: Any) -> list[jax.Array]:

@@ -11,6 +11,7 @@ import pytest
 from seedrl_jax import types
 from seedrl_jax.agents import base, sgd
 from seedrl_jax.configs import vtrace_atari
+from seedrl_jax.learner import update as update_lib
 from seedrl_jax.networks import heads
 from seedrl_jax.networks import network as network_lib
 from tests.learner import toys
@@ -18,15 +19,20 @@ from tests.learner import toys
 _SIZE, _EPOCHS, _PARTS = 12, 3, 4
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.cache
+def _updater(agent):
+  return update_lib.Updater(agent, jax.devices()[:1])
+
+
 def _run(agent, state, batch, progress):
-  """Runs an update as on a single training device."""
-  update = jax.vmap(
-    agent.update, in_axes=(0, 0, None, None), axis_name=base.AXIS
-  )
-  state, batch = jax.tree.map(lambda x: jnp.asarray(x)[None], (state, batch))
-  result = update(state, batch, jax.random.key(0), jnp.float32(progress))
-  return jax.tree.map(lambda x: x[0], result)
+  """Runs an update on a single training device."""
+  updater, key = _updater(agent), jax.random.PRNGKey(0)
+  state = updater.replicate(update_lib.LearnerState(state, np.int32(0), key))
+  result = updater(state, updater.shard([batch]), progress)
+  _, finite, priorities = jax.tree.map(np.squeeze, result.output)
+  metrics = result.output.metrics.fetch()
+  output = base.UpdateOutput(metrics, finite, priorities)
+  return updater.host_state(result.state).agent, output
 
 
 def _update(agent, rewards, progress=1.0, state=None):
@@ -46,7 +52,7 @@ def test_update_follows_the_gradient(micro_batches):
   state, output = _update(agent, [1.0, 3.0], progress=0.5)
   assert _w(state.params) == 0.5 * 2 * toys.LEARNING_RATE
   assert int(state.step) == 1 and output.finite
-  norm = output.metrics['gradient_norm'].item()
+  norm = output.metrics['gradient_norm']
   assert norm == 2 * np.sqrt(toys.SIZE)
   assert output.metrics['learning_rate'] == 0.5
   assert output.metrics['update_norm'] == 0.5 * toys.LEARNING_RATE * norm

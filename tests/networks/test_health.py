@@ -41,7 +41,8 @@ def _measure(observation=_IMAGE, change=lambda params: params, **network):
     np.zeros((3, 2), np.int32),
     np.zeros((3, 2), bool),
   )
-  return health.measure(module, params, inputs, module.initial_core(2))
+  measure = health.make_measure(module)
+  return measure(params, inputs, module.initial_core(2))
 
 
 def _kill(params):

@@ -158,7 +158,8 @@ class PPO:
     self, params: ActingParams, inputs: types.AgentInput, core: Core
   ) -> dict[str, jax.Array]:
     inputs = self._normalize(params.observations, inputs)
-    return health.measure(self.module, params.network, inputs, core.network)
+    measure = health.make_measure(self.module)
+    return measure(params.network, inputs, core.network)
 
   def _choose(
     self, key: jax.Array, outputs: heads.ActorCriticOutput, env_id: jax.Array
@@ -277,7 +278,6 @@ class PPO:
   def _step(
     self, data: Data, rate: jax.Array, old: _Training, rows: jax.Array
   ) -> tuple[_Training, base.UpdateOutput]:
-    """Makes an optimiser step on a minibatch."""
     data = jax.tree.map(lambda x: x[rows], data)
     if self.config.loss.normalize_advantages == 'minibatch':
       samples = data.samples

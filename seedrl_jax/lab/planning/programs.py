@@ -100,9 +100,9 @@ def _update_programs(
   if not isinstance(steps, agents.UpdateInPieces):
     yield Program(UPDATE, steps, (state, batch, progress), 0)
     return
-  total, pieces = jax.eval_shape(steps.cut, state, batch, None)
+  total, pieces = jax.eval_shape(steps.cut, state, batch)
   _, result = jax.eval_shape(steps.accumulate, total, state, pieces[0])
-  yield Program(f'{UPDATE}: cut', steps.cut, (state, batch, None))
+  yield Program(f'{UPDATE}: cut', steps.cut, (state, batch))
   yield Program(
     f'{UPDATE}: accumulate',
     steps.accumulate,
