@@ -4,8 +4,7 @@ Most of a game's image never changes. Without normalisation, the part that all
 images share dominates the network's inputs and gradients. In a run of several
 tasks, each of the K tasks has its own statistics.
 
-The statistics are parameters without a gradient, so that they are published,
-saved and exported with the network. `absorb` updates them.
+As in `popart`, statistics are parameters, and `absorb` updates them.
 """
 
 from typing import NamedTuple

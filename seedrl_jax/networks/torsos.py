@@ -1,8 +1,7 @@
 """Torsos: map the features of one observation leaf, `[N, ...]`, to `[N, F]`.
 
-Torsos run on all steps of all environments at once (N = T x B), not in a scan
-over time: XLA's CPU backend runs convolutions 10 to 20 times slower in a loop
-(`block_conv.for_loops`).
+They run on all steps of all environments at once (N = T x B), not in a scan
+over time, for the reason of `block_conv.for_loops`.
 """
 
 from collections.abc import Sequence

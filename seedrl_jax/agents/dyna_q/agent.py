@@ -68,7 +68,6 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
 
 
 def _check(config: types.Config, env_spec: types.EnvSpec) -> None:
-  """Raises ValueError for unsupported settings."""
   if env_spec.stream.tasks:
     raise ValueError(
       '--config.agent=dyna_q: its model cannot tell the tasks of '

@@ -64,8 +64,7 @@ def q_loss(
   action, target = jax.tree.map(lambda x: x[:-1], steps.agent_output)
   chosen = transitions_lib.of_action(q_values[:-1], action)
   error = jnp.where(valid, target - chosen, 0.0)
-  # Divides by all transitions, so that pieces of a batch can be averaged, see
-  # `sgd.LossOutput.valid_share`.
+  # Divides by all transitions; see `sgd.LossOutput.valid_share`.
   loss = jnp.mean(rlax.l2_loss(error))
   metrics = exploration.q_metrics(q_values[:-1], target, error, valid)
   valid_share = 1.0 - metrics['masked_share']

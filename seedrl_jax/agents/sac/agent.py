@@ -120,7 +120,6 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
 
 
 def _check(config: types.Config, env_spec: types.EnvSpec) -> None:
-  """Raises ValueError for unsupported settings."""
   specs = jax.tree.leaves(env_spec.observation, is_leaf=types.is_spec)
   if any(len(spec.shape) > 1 for spec in specs):
     raise ValueError(

@@ -65,7 +65,10 @@ def sac_loss(
   temperature = jnp.float32(config.temperature)
   if config.adapt_temperature:
     temperature = jax.lax.stop_gradient(jnp.exp(log_temperature))
-  target = _target(transitions, values, temperature)
+  next_value = jnp.min(values.next_q, 0) - temperature * values.next_log_prob
+  target = jax.lax.stop_gradient(
+    transitions.reward + transitions.discount * next_value
+  )
   error = jnp.where(valid, target - values.q, 0.0)
   critic = 0.5 * mean(jnp.sum(jnp.square(error), axis=0))
   policy = mean(temperature * values.log_prob - jnp.min(values.policy_q, 0))
@@ -76,18 +79,6 @@ def sac_loss(
     loss += log_temperature * mean(excess)
   metrics = {'critic': critic, 'policy': policy, 'temperature': temperature}
   return loss, metrics | _diagnostics(values, target, error, valid)
-
-
-def _target(
-  transitions: transitions_lib.Transitions,
-  values: Values,
-  temperature: jax.Array,
-) -> jax.Array:
-  """Returns the critics' target without gradient, float32 `[T, B]`."""
-  next_value = jnp.min(values.next_q, 0) - temperature * values.next_log_prob
-  return jax.lax.stop_gradient(
-    transitions.reward + transitions.discount * next_value
-  )
 
 
 def _diagnostics(

@@ -153,7 +153,18 @@ def vtrace_loss(
     the sum over valid transitions divided by T x B, and auxiliary outputs,
     which have moments for `popart.absorb` if `statistics` are given.
   """
-  terms = _policy_terms(distribution, outputs, steps)
+  chex.assert_equal_shape([outputs.baseline, steps.reward])
+  chex.assert_equal_shape([outputs.policy, steps.agent_output.policy_logits])
+  chex.assert_type([*outputs, steps.reward], jnp.float32)
+  logits, acted = jax.tree.map(
+    lambda x: x[:-1], (outputs.policy, steps.agent_output)
+  )
+  terms = PolicyTerms(
+    log_prob=distribution.log_prob(logits, acted.action),
+    behaviour_log_prob=distribution.log_prob(acted.policy_logits, acted.action),
+    entropy=distribution.entropy(logits),
+    kl=distribution.kl(acted.policy_logits, logits),
+  )
   transitions = transitions_lib.from_config(config, steps)
   rho = jnp.exp(
     jax.lax.stop_gradient(terms.log_prob) - terms.behaviour_log_prob
@@ -176,25 +187,6 @@ def vtrace_loss(
   return loss, sgd.LossOutput(metrics, None, valid_share, returns)
 
 
-def _policy_terms(
-  distribution: distributions.Distribution,
-  outputs: heads.ActorCriticOutput,
-  steps: types.Steps,
-) -> PolicyTerms:
-  chex.assert_equal_shape([outputs.baseline, steps.reward])
-  chex.assert_equal_shape([outputs.policy, steps.agent_output.policy_logits])
-  chex.assert_type([*outputs, steps.reward], jnp.float32)
-  logits, acted = jax.tree.map(
-    lambda x: x[:-1], (outputs.policy, steps.agent_output)
-  )
-  return PolicyTerms(
-    log_prob=distribution.log_prob(logits, acted.action),
-    behaviour_log_prob=distribution.log_prob(acted.policy_logits, acted.action),
-    entropy=distribution.entropy(logits),
-    kl=distribution.kl(acted.policy_logits, logits),
-  )
-
-
 def _weighted_sum(
   config: types.Config,
   terms: PolicyTerms,
@@ -206,8 +198,7 @@ def _weighted_sum(
   """Returns the sum of the losses, and metrics; `error` is of the values."""
 
   def mean(x: jax.Array) -> jax.Array:
-    # All pieces of a batch need the same denominator: count all transitions,
-    # see `sgd.LossOutput.valid_share`.
+    # Divides by all transitions; see `sgd.LossOutput.valid_share`.
     return jnp.sum(jnp.where(valid, x, 0.0)) / valid.size
 
   policy_loss = -mean(advantage * terms.log_prob)
