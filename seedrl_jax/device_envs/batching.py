@@ -22,8 +22,6 @@ class Transition(NamedTuple):
 
 
 class _State(NamedTuple):
-  """The state of N environments."""
-
   key: jax.Array  # of the next step
   states: types.Nest  # leaves `[N, ...]`
   observation: types.Nest  # the last ones, `[N, ...]`
@@ -52,13 +50,6 @@ def batch(
     states, observation = jax.vmap(reset)(jax.random.split(key, count))
     return states, _cast(observation, spec)
 
-  def move_all(
-    key: jax.Array, states: types.Nest, action: jax.Array
-  ) -> Transition:
-    keys = jax.random.split(key, len(action))
-    after = jax.vmap(step)(keys, states, action)
-    return after._replace(observation=_cast(after.observation, spec))
-
   def init(key: jax.Array, n: int) -> tuple[_State, types.EnvOutput]:
     key, reset_key = jax.random.split(key)
     states, observation = reset_all(reset_key, n)
@@ -71,13 +62,19 @@ def batch(
   ) -> tuple[_State, types.EnvOutput]:
     n = len(state.is_over)
     key, step_key, reset_key = jax.random.split(state.key, 3)
-    after = move_all(step_key, state.states, action)
-    # Those that wait for a reset do not move.
+    step_keys = jax.random.split(step_key, n)
+    after = jax.vmap(step)(step_keys, state.states, action)
     is_over = state.is_over
-    states, observation = _where(
-      is_over,
+
+    # Those that wait for a reset do not move.
+    def keep(old: jax.Array, new: jax.Array) -> jax.Array:
+      rows = is_over.reshape(-1, *[1] * (old.ndim - 1))
+      return jnp.where(rows, old, new)
+
+    states, observation = jax.tree.map(
+      keep,
       (state.states, state.observation),
-      (after.state, after.observation),
+      (after.state, _cast(after.observation, spec)),
     )
     count = min(n, max(1, round(n * reset_share)))
     rows = _rows_to_reset(is_over, state.turn, count)
@@ -135,14 +132,6 @@ def _rows_to_reset(
   n = len(is_over)
   (ahead,) = jnp.nonzero(jnp.roll(is_over, -turn), size=count, fill_value=n)
   return jnp.where(ahead < n, (ahead + turn) % n, n)
-
-
-def _where(which: jax.Array, x: types.Nest, y: types.Nest) -> types.Nest:
-
-  def choose(a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-
-  return jax.tree.map(choose, x, y)
 
 
 def join(

@@ -143,8 +143,8 @@ class UnrollAssembler:
     self._next_serial = 0
     self._free = np.empty(0, np.int64)  # columns
     self._column = np.empty(num_envs, np.int64)  # of each environment
-    self._row = np.zeros(num_envs, np.int32)  # of its next step
-    self._is_idle = np.ones(num_envs, bool)  # has no column
+    # Of its next step; -1 if it has no column.
+    self._row = np.full(num_envs, -1, np.int32)
     self._num_idle = num_envs
     self._version = 0  # counts changes of `_column`
     # Core states before the first steps of unrolls that are not full yet:
@@ -170,7 +170,7 @@ class UnrollAssembler:
     Waits while the writer does.
     """
     env_id, index = group.env_id, group.index
-    if self._num_idle and (idle := self._is_idle[index]).any():
+    if self._num_idle and (idle := self._row[index] < 0).any():
       self._start(env_id[idle], first_row=0)
     if group.version != self._version:
       group.parts = list(self._parts(self._column[index]))
@@ -193,8 +193,7 @@ class UnrollAssembler:
 
   def ends(self, group: EnvGroup) -> bool:
     """Whether the next step of n > 0 environments ends an unroll of one."""
-    idle, rows = self._is_idle[group.index], self._row[group.index]
-    return bool(np.any(~idle & (rows == self._length)))
+    return bool(np.any(self._row[group.index] == self._length))
 
   def amend(self, group: EnvGroup, leaves: list[Any]) -> None:
     """Replaces the step that `record` has just written; see there.
@@ -206,9 +205,9 @@ class UnrollAssembler:
 
   def reset(self, env_id: np.ndarray) -> None:
     """Drops unfinished unrolls of disconnected environments, int `[n]`."""
-    env_id = env_id[~self._is_idle[env_id]]
+    env_id = env_id[self._row[env_id] >= 0]
     self._free = np.concatenate([self._column[env_id], self._free])
-    self._is_idle[env_id] = True
+    self._row[env_id] = -1
     self._num_idle += len(env_id)
 
   def _write(
@@ -266,9 +265,8 @@ class UnrollAssembler:
       self._open()
     numbers, self._free = np.split(self._free, [len(env_id)])
     self._column[env_id] = numbers
+    self._num_idle -= int(np.count_nonzero(self._row[env_id] < 0))
     self._row[env_id] = first_row
-    self._num_idle -= int(np.count_nonzero(self._is_idle[env_id]))
-    self._is_idle[env_id] = False
     self._version += 1
     global_env_id = self._global_env_id[env_id]
     for block, rows, columns in self._parts(numbers):

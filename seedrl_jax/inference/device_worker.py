@@ -306,12 +306,13 @@ class DeviceWorker:
       )
 
   def _count(self, episodes: Episodes) -> None:
+    spec, num_train = self._program.env.spec, self.num_train_envs
     if np.any(episodes.lacks_choice):
       raise envs.EnvironmentFailed(
-        f'Environment {np.argmax(episodes.lacks_choice)} of '
-        f'{self._program.env.spec.name} {action_masks.NO_CHOICE}'
+        f'Environment {np.argmax(episodes.lacks_choice)} of {spec.name} '
+        f'{action_masks.NO_CHOICE}'
       )
-    num_train, counters = self.num_train_envs, self.counters
+    counters = self.counters
     counters.env_steps += int(episodes.env_steps[:num_train].sum())
     counters.eval_steps += int(episodes.env_steps[num_train:].sum())
     counters.batches += 1
@@ -322,7 +323,7 @@ class DeviceWorker:
       ended['episode_return'] = episodes.episode_return[places]
       ended['length'] = episodes.length[places]
       ended['terminated'] = episodes.terminated[places]
-      if self._program.env.spec.tasks:
+      if spec.tasks:
         ended['task'] = episodes.task[places]
       self._episodes.append(ended)
 
