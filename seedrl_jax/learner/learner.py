@@ -8,7 +8,7 @@ import collections
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,8 +21,6 @@ from seedrl_jax.learner import update as update_lib
 _CLIPPED = 'health/clipped_share'
 # Number of recent updates that health/clipped_share averages over.
 _CLIPPED_UPDATES = 100
-
-
 # At most this many observations per measurement, but at least one unroll.
 _MAX_OBSERVATIONS = 1024
 # Measurements take at most this share of the time.
@@ -45,10 +43,7 @@ class LearnerCounters:
   lag_updates: int = 0  # number of updates in these sums
 
 
-@dataclasses.dataclass(frozen=True)
-class _Pending:
-  """A dispatched update."""
-
+class _Pending(NamedTuple):
   number: int
   item: prefetch_lib.Prefetched
   output: update_lib.Output
@@ -192,7 +187,15 @@ class Learner:
     Raises NonFiniteError if an earlier update was not finite; so do all methods
     that wait for updates.
     """
-    self._record_lag(item)
+    counters = self.counters
+    # A replay saved just after the parameters may hold steps of later versions.
+    per_batch = self._updater.agent.updates_per_batch
+    lag_mean = (self._dispatched - item.version_mean) / per_batch
+    counters.lag_sum += max(0.0, lag_mean)
+    lag_max = (self._dispatched - item.version_min) // per_batch
+    counters.lag_max = max(counters.lag_max, lag_max)
+    counters.dropped_sum += item.dropped_share
+    counters.lag_updates += 1
     result = self._updater(self._state, item.batch, progress)
     self._state = result.state
     self._dispatched += result.num_steps
@@ -243,17 +246,6 @@ class Learner:
     """Returns the largest policy lag since the last call."""
     lag, self.counters.lag_max = self.counters.lag_max, 0
     return lag
-
-  def _record_lag(self, item: prefetch_lib.Prefetched) -> None:
-    counters = self.counters
-    # A replay saved just after the parameters may hold steps of later versions.
-    per_batch = self._updater.agent.updates_per_batch
-    lag_mean = (self._dispatched - item.version_mean) / per_batch
-    counters.lag_sum += max(0.0, lag_mean)
-    lag_max = (self._dispatched - item.version_min) // per_batch
-    counters.lag_max = max(counters.lag_max, lag_max)
-    counters.dropped_sum += item.dropped_share
-    counters.lag_updates += 1
 
   def _is_done(self) -> bool:
     finite: Any = self._pending[0].output.finite

@@ -42,16 +42,10 @@ def to_batches(
   Weights are not divided by the largest: another host may have it.
   """
   weights = sample.importance_weights(importance_exponent)
-  ends = np.cumsum([block.width for block in sample.blocks])
-  parts = np.split(weights, ends[:-1])
+  # Blocks are equally wide.
+  parts = np.split(weights, len(sample.blocks))
   pairs = zip(sample.blocks, parts, strict=True)
   return [block.as_batch(part) for block, part in pairs]
-
-
-def _versions(sample: replay.Sample) -> np.ndarray:
-  """Returns the parameter versions of all steps but demonstrations'."""
-  versions = np.concatenate([x.versions().reshape(-1) for x in sample.blocks])
-  return versions[versions != types.NO_VERSION]
 
 
 class TooOldError(types.Explained, RuntimeError):
@@ -163,12 +157,15 @@ class Prefetcher:
     """
     sample = self._sampler.sample(wait)
     self._is_moving = True
-    versions = _versions(sample)
+    block_versions = [block.versions() for block in sample.blocks]
     pieces = to_batches(sample, self._importance_exponent)
     dropped_share = 0.0
     if self._lag_filter is not None:
-      oldest = [x.versions().min(axis=0) for x in sample.blocks]
+      oldest = [x.min(axis=0) for x in block_versions]
       pieces, dropped_share = self._lag_filter(pieces, oldest)
+    versions = np.concatenate([x.reshape(-1) for x in block_versions])
+    # Without those of demonstrations.
+    versions = versions[versions != types.NO_VERSION]
     return Prefetched(
       batch=self._shard(pieces),
       sample=sample,
