@@ -97,13 +97,14 @@ def _ppo(values, others, baseline, steps, reference=False):
 
 def _r2d2(values, others, baseline, steps, reference=False, make=r2d2_base):
   del baseline
-  config = _loss_config(make.get_config)
+  config = make.get_config()
   weight = np.linspace(0.5, 1.0, _BATCH).astype(np.float32)
-  length = _LENGTH - 1
+  config.unroll_length = length = _LENGTH - 1
   if reference:
-    errors = r2d2_reference.td_errors(config, values, others, steps, length)
-    return r2d2_reference.loss(config, errors, weight, length)
-  loss, output = r2d2_loss.q_loss(config, values, others, steps, weight, length)
+    args = config.loss, values, others, steps, length
+    errors = r2d2_reference.td_errors(*args)
+    return r2d2_reference.loss(config.loss, errors, weight, length)
+  loss, output = r2d2_loss.q_loss(config, values, others, steps, weight)
   return loss, {**output.metrics, 'priority': output.priorities.max()}
 
 

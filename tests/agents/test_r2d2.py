@@ -39,7 +39,7 @@ def _loss(config):
   """Returns the loss, with its gradient by the online network's values."""
 
   def loss(*args):
-    return loss_lib.q_loss(config, *args, unroll_length=_LENGTH)
+    return loss_lib.q_loss(config, *args)
 
   return jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
 
@@ -99,10 +99,11 @@ class PureFunctionTest(parameterized.TestCase):
   ],
 )
 def test_equals_numpy(length, changes):
-  config = r2d2_sequences.config().loss
+  whole = r2d2_sequences.config(unroll_length=_LENGTH)
+  config = whole.loss
   config.update(changes)
   q, target_q, steps, weight = _sequence(length)
-  (value, output), _ = _loss(config)(q, target_q, steps, weight)
+  (value, output), _ = _loss(whole)(q, target_q, steps, weight)
   errors = r2d2_reference.td_errors(config, q, target_q, steps, _LENGTH)
   priorities = r2d2_reference.priorities(config, errors)
   np.testing.assert_allclose(output.priorities, priorities, rtol=1e-5)
@@ -133,17 +134,17 @@ def test_equals_numpy(length, changes):
 def test_initial_priorities_take_acting_values_for_both_networks(
   burn_in, lookahead
 ):
-  config = r2d2_sequences.config().loss
+  config = r2d2_sequences.config(burn_in=burn_in, unroll_length=_LENGTH)
   steps = r2d2_sequences.steps_with_ends(
     np.random.default_rng(burn_in), burn_in + _LENGTH + lookahead
   )
-  result = jax.jit(
-    lambda s: loss_lib.initial_priorities(config, burn_in, _LENGTH, s)
-  )(steps._replace(observation=()))
+  result = jax.jit(functools.partial(loss_lib.initial_priorities, config))(
+    steps._replace(observation=())
+  )
   trained = jax.tree.map(lambda x: x[burn_in:], steps)
   q = trained.agent_output.q_values
-  errors = r2d2_reference.td_errors(config, q, q, trained, _LENGTH)
-  expected = r2d2_reference.priorities(config, errors)
+  errors = r2d2_reference.td_errors(config.loss, q, q, trained, _LENGTH)
+  expected = r2d2_reference.priorities(config.loss, errors)
   np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 

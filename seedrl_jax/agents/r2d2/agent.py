@@ -38,12 +38,7 @@ def make_agent(config: types.Config, env_spec: types.EnvSpec) -> base.Agent:
     keeps_progress=config.exploration.schedule == 'linear',
     moments=network.pixel_moments,
   )
-  priorities = functools.partial(
-    loss_lib.initial_priorities,
-    config.loss,
-    config.burn_in,
-    config.unroll_length,
-  )
+  priorities = functools.partial(loss_lib.initial_priorities, config)
   is_prioritized = config.replay.sampler == 'prioritized'
   return base.Agent(
     init=lambda key: trainer.init(init_network(key)),

@@ -42,12 +42,11 @@ def make_loss(config: types.Config, module: heads.QNetwork) -> sgd.LossFn:
       core = core._replace(lstm=jax.tree.map(jnp.zeros_like, core.lstm))
     inputs = types.agent_input(steps)
     return q_loss(
-      config.loss,
+      config,
       q_values_after_burn_in(params, inputs, core),
       q_values_after_burn_in(target_params, inputs, core),
       jax.tree.map(lambda x: x[burn_in:], steps),
       batch.weight,
-      config.unroll_length,
     )
 
   return loss
@@ -113,7 +112,6 @@ def td_errors(
   q_values: jax.Array,
   target_q_values: jax.Array,
   steps: types.Steps,
-  unroll_length: int,
 ) -> TDErrors:
   """Computes TD errors.
 
@@ -121,25 +119,25 @@ def td_errors(
   the R2D2 paper; without `double_q` the maximum of Q' itself.
 
   Args:
-    config: `config.loss`.
+    config: the whole one. U = `unroll_length` <= T transitions are trained;
+      later ones help their targets.
     q_values: float32 `[T + 1, B, A]`, of the online network, Q.
     target_q_values: the same of the target network, Q'.
     steps: `[T + 1, B]`, from the first trained transition on.
-    unroll_length: U <= T, trained transitions; later ones help their targets.
   """
   chex.assert_rank([q_values, steps.reward], [3, 2])
   chex.assert_equal_shape([q_values, target_q_values])
   chex.assert_equal_shape_prefix([q_values, steps.reward], 2)
   chex.assert_type([q_values, target_q_values, steps.reward], jnp.float32)
-  transitions = transitions_lib.from_config(config, steps)
-  selector = q_values if config.double_q else target_q_values
+  settings = config.loss
+  transitions = transitions_lib.from_config(settings, steps)
+  selector = q_values if settings.double_q else target_q_values
   best = jnp.argmax(selector[1:], axis=-1)
-  value = unscale(
-    transitions_lib.of_action(target_q_values[1:], best), config.rescale_epsilon
-  )
-  returns = n_step_returns(transitions, value, config.n_steps)
-  target = jax.lax.stop_gradient(rescale(returns, config.rescale_epsilon))
-  trained = slice(unroll_length)
+  best_values = transitions_lib.of_action(target_q_values[1:], best)
+  value = unscale(best_values, settings.rescale_epsilon)
+  returns = n_step_returns(transitions, value, settings.n_steps)
+  target = jax.lax.stop_gradient(rescale(returns, settings.rescale_epsilon))
+  trained = slice(config.unroll_length)
   valid, target = transitions.valid[trained], target[trained]
   chosen = transitions_lib.of_action(
     q_values[trained], steps.agent_output.action[trained]
@@ -153,7 +151,6 @@ def q_loss(
   target_q_values: jax.Array,
   steps: types.Steps,
   weight: jax.Array,
-  unroll_length: int,
 ) -> tuple[jax.Array, sgd.LossOutput]:
   """Computes the TD loss of trained transitions: half the square, or Huber's.
 
@@ -166,19 +163,19 @@ def q_loss(
     valid transitions, by which the trainer divides: 'mean' is over valid
     transitions, 'sum' is that mean x U.
   """
-  errors = td_errors(config, q_values, target_q_values, steps, unroll_length)
+  errors = td_errors(config, q_values, target_q_values, steps)
+  settings, unroll_length = config.loss, config.unroll_length
   # Invalid transitions have error 0 and no gradient.
-  if config.huber_delta:
-    losses = rlax.huber_loss(errors.error, config.huber_delta)
+  if settings.huber_delta:
+    losses = rlax.huber_loss(errors.error, settings.huber_delta)
   else:
     losses = rlax.l2_loss(errors.error)
   per_sequence = jnp.sum(losses, axis=0)
-  if config.reduction == 'mean':
-    # Divides by all transitions, so that each valid one counts the same, see
-    # `sgd.LossOutput.valid_share`.
+  if settings.reduction == 'mean':
+    # Divides by all transitions; see `sgd.LossOutput.valid_share`.
     per_sequence /= unroll_length
   loss = jnp.mean(weight * per_sequence)
-  priorities = mixed_priorities(errors, config.priority_eta)
+  priorities = mixed_priorities(errors, settings.priority_eta)
   # Of rescaled values.
   metrics = exploration.q_metrics(
     q_values[:unroll_length], errors.target, errors.error, errors.valid
@@ -203,16 +200,14 @@ def mixed_priorities(errors: TDErrors, eta: float) -> jax.Array:
   return jax.lax.stop_gradient(mixed)
 
 
-def initial_priorities(
-  config: types.Config, burn_in: int, unroll_length: int, steps: types.Steps
-) -> jax.Array:
+def initial_priorities(config: types.Config, steps: types.Steps) -> jax.Array:
   """Returns the priorities of new sequences, float32 `[W]`.
 
   Recorded values stand for both networks, so no network runs (Ape-X, Horgan et
   al. 2018, section 3). `steps` is `[T + 1, W]`, with an `agent_output` of
   `action` and `q_values`; the observation is not read.
   """
-  steps = jax.tree.map(lambda x: x[burn_in:], steps)
+  steps = jax.tree.map(lambda x: x[config.burn_in :], steps)
   q_values = steps.agent_output.q_values
-  errors = td_errors(config, q_values, q_values, steps, unroll_length)
-  return mixed_priorities(errors, config.priority_eta)
+  errors = td_errors(config, q_values, q_values, steps)
+  return mixed_priorities(errors, config.loss.priority_eta)
