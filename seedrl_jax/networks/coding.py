@@ -8,19 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedrl_jax.networks import pixels
-from seedrl_jax.networks.observations import (
-  GRID_LEVELS,
-  SCALAR_LEVELS,
-  VECTOR_SIZE,
-  Leaf,
-)
+from seedrl_jax.networks import observations, pixels
 
 
 class Coded(nn.Module):
   """Codes numbers by their values: one-hot, or by a table of vectors."""
 
-  leaf: Leaf
+  leaf: observations.Leaf
   dtype: jax.typing.DTypeLike = jnp.float32
 
   @nn.compact
@@ -39,7 +33,7 @@ class Coded(nn.Module):
     first_row = np.cumsum(counts) - counts
     rows = int(counts.sum())
     if leaf.is_embedded:
-      table = nn.Embed(rows, VECTOR_SIZE, dtype=self.dtype)
+      table = nn.Embed(rows, observations.VECTOR_SIZE, dtype=self.dtype)
       vectors = table(jnp.clip(index, 0, counts - 1) + first_row)
       return vectors.reshape((*index.shape[:-1], -1))
     entry = np.repeat(np.arange(len(counts)), counts)
@@ -64,8 +58,9 @@ def to_features(
   * other integer arrays (Blackjack's hand) are cast, not scaled.
   """
   if x.ndim == 1 and jnp.issubdtype(x.dtype, jnp.integer):
-    scaled = x[:, None].astype(dtype) / SCALAR_LEVELS
-    return jnp.concatenate([_one_hot(x, SCALAR_LEVELS, dtype), scaled], -1)
+    levels = observations.SCALAR_LEVELS
+    scaled = x[:, None].astype(dtype) / levels
+    return jnp.concatenate([_one_hot(x, levels, dtype), scaled], -1)
   if statistics is not None:
     return pixels.normalize(statistics, x).astype(dtype)
   features = x.astype(dtype)
@@ -73,7 +68,8 @@ def to_features(
     features *= 1.0 / 255.0
   if not has_levels:
     return features
-  code = _one_hot(x, GRID_LEVELS, dtype).reshape((*x.shape[:-1], -1))
+  code = _one_hot(x, observations.GRID_LEVELS, dtype)
+  code = code.reshape((*x.shape[:-1], -1))
   return jnp.concatenate([code, features], axis=-1)
 
 
