@@ -64,14 +64,17 @@ class _Tape:
     return [step._replace(core=core) for step in again]
 
 
-class GameRecorder(assembler.UnrollAssembler):
-  """Records only the steps of episodes in a quota, once they have ended.
+class GameRecorder:
+  """A `worker.StepSink` that records the steps of episodes in a quota.
 
   `quota` must have each episode by the time its last step is recorded.
 
   Attributes:
     episodes: those that were recorded.
+    waited: seconds that it blocked the worker: none.
   """
+
+  waited = 0.0
 
   def __init__(
     self,
@@ -91,8 +94,21 @@ class GameRecorder(assembler.UnrollAssembler):
       min_return: least raw return of episodes to record.
       priorities, burn_in: see `UnrollAssembler`.
     """
+    self.episodes: list[envs.Episode] = []
+    self.num_envs = num_envs
+    self._quota = quota
+    self._num_ended = 0  # episodes of the quota
+    self._min_return = min_return
+    self._stride = layout.stride
+    self._steps, self._core = (
+      jax.tree.structure(x, is_leaf=types.is_spec)
+      for x in (worker_unroll.steps, worker_unroll.initial_core)
+    )
     num_transitions = layout.stride + layout.overlap - 1
-    super().__init__(
+    self._tapes = [_Tape(i, num_transitions) for i in range(num_envs)]
+    # Whether the current episode counts.
+    self._records = [quota.wants(i) for i in range(num_envs)]
+    self._assembler = assembler.UnrollAssembler(
       writer,
       np.arange(num_envs),
       num_transitions,
@@ -101,17 +117,6 @@ class GameRecorder(assembler.UnrollAssembler):
       priorities=priorities,
       burn_in=burn_in,
     )
-    self.episodes: list[envs.Episode] = []
-    self._quota = quota
-    self._num_ended = 0  # episodes of the quota
-    self._min_return = min_return
-    self._steps, self._core = (
-      jax.tree.structure(x, is_leaf=types.is_spec)
-      for x in (worker_unroll.steps, worker_unroll.initial_core)
-    )
-    self._tapes = [_Tape(i, num_transitions) for i in range(num_envs)]
-    # Whether the current episode counts.
-    self._records = [quota.wants(i) for i in range(num_envs)]
 
   def record(
     self,
@@ -135,6 +140,18 @@ class GameRecorder(assembler.UnrollAssembler):
         core_row = _row(core, starts[row]) if row in starts else []
         self._tapes[env_id].game.append(_Step(_row(leaves, row), core_row))
     self._end_games()
+
+  def ends(self, group: assembler.EnvGroup) -> bool:
+    """Returns False: no sequence waits for new parameters."""
+    del group
+    return False
+
+  def amend(self, group: assembler.EnvGroup, leaves: list[Any]) -> None:
+    """Is never called, because no sequence waits."""
+    raise NotImplementedError
+
+  def reset(self, env_id: np.ndarray) -> None:
+    """Does nothing: local environments never disconnect."""
 
   def close(self) -> None:
     """Completes the sequences of all environments."""
@@ -162,7 +179,7 @@ class GameRecorder(assembler.UnrollAssembler):
   def _assemble(self, tape: _Tape, steps: list[_Step]) -> None:
     for leaves, core in steps:
       take_core = functools.partial(lambda core, rows: core, core)
-      super().record(tape.group, leaves, take_core)
+      self._assembler.record(tape.group, leaves, take_core)
 
 
 def _row(leaves: list[Any], row: int) -> list[np.ndarray]:

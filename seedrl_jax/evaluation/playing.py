@@ -14,8 +14,8 @@ from seedrl_jax.configs import base as base_config
 from seedrl_jax.envs import base as envs
 from seedrl_jax.envs import trust
 from seedrl_jax.evaluation import video
-from seedrl_jax.inference import assembler, specs
 from seedrl_jax.inference import device_step as device_step_lib
+from seedrl_jax.inference import specs
 from seedrl_jax.inference import worker as worker_lib
 from seedrl_jax.networks import observations
 from seedrl_jax.runtime import checkpoints, progress, settings
@@ -240,7 +240,7 @@ def make_worker(
   stream: envs.EnvStream,
   env_spec: types.EnvSpec,
   options: PlayOptions,
-  sink: assembler.UnrollAssembler | None = None,
+  sink: worker_lib.StepSink | None = None,
 ) -> worker_lib.InferenceWorker:
   """Makes a worker that acts with a player's parameters.
 

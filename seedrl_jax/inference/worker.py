@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -22,6 +22,28 @@ ParameterSource = Callable[[], tuple[int, base.Params]]
 _FIRST = int(types.StepType.FIRST)
 # Layouts to cache. A pool with many threads never repeats a batch.
 _MOST_LAYOUTS = 64
+
+
+class StepSink(Protocol):
+  """Receives training steps; see `assembler.UnrollAssembler`."""
+
+  num_envs: int
+
+  @property
+  def waited(self) -> float: ...
+
+  def record(
+    self,
+    group: assembler.EnvGroup,
+    leaves: list[Any],
+    take_core: assembler.TakeCore,
+  ) -> None: ...
+
+  def ends(self, group: assembler.EnvGroup) -> bool: ...
+
+  def amend(self, group: assembler.EnvGroup, leaves: list[Any]) -> None: ...
+
+  def reset(self, env_id: np.ndarray) -> None: ...
 
 
 @dataclasses.dataclass
@@ -48,6 +70,8 @@ class BatchLayout(NamedTuple):
 
 
 class _Acted(NamedTuple):
+  """A batch and its actions."""
+
   layout: BatchLayout
   output: types.EnvOutput
   previous_action: np.ndarray
@@ -59,11 +83,8 @@ class _Acted(NamedTuple):
   def leaves(self) -> list[Any]:
     """Returns the leaves of `types.Steps`, in order, of all rows that train."""
     output, rows = self.output, self.layout.rows
-    observation = output.observation
-    # Most are one array, which need not be flattened.
-    is_array = isinstance(observation, np.ndarray)
     leaves = [
-      *([observation] if is_array else jax.tree.leaves(observation)),
+      *_leaves(output.observation),
       output.reward,
       output.discount,
       output.step_type,
@@ -83,8 +104,7 @@ class InferenceWorker:
     self,
     stream: envs.EnvStream,  # environments for evaluation have the last ids
     device_step: device_step_lib.DeviceStep,  # with one slot per environment
-    # Of the training environments; None without.
-    sink: assembler.UnrollAssembler | None,
+    sink: StepSink | None,  # of the training environments; None without
     parameters: ParameterSource,
     global_env_id: np.ndarray,  # int [N], run-wide ids of the environments
     # Unrolls of `sink`, which writes to the gate, begin only if it lets them.
@@ -100,8 +120,8 @@ class InferenceWorker:
     self._sink = sink
     self._gate = gate
     self._gate_clock = assembler.WaitClock()
-    # A batch that ended unrolls, whose actions are not sent yet.
-    self._held: _Acted | None = None
+    # Sends the actions of a batch that ended unrolls.
+    self._send_held: Callable[[], None] | None = None
     self._parameters = parameters
     self._global_env_id = np.asarray(global_env_id, np.int32)
     self._buckets = device_step_lib.batch_buckets(
@@ -143,9 +163,9 @@ class InferenceWorker:
     to the next ones; the next call sends them, chosen anew if there are newer
     parameters. The learner may train in between, in this thread, too.
     """
-    if self._held is not None:
-      self._send_held(self._held)
-      self._held = None
+    if self._send_held is not None:
+      self._send_held()
+      self._send_held = None
     start = time.perf_counter()
     output = self.stream.recv()
     received = time.perf_counter()
@@ -170,7 +190,7 @@ class InferenceWorker:
       self._send(acted)
     elif gate is not None and sink.ends(layout.group):
       self._record(sink, acted)
-      self._held = acted
+      self._send_held = functools.partial(self._send_after, gate, sink, acted)
     else:
       self._send(acted)
       self._record(sink, acted)
@@ -196,6 +216,7 @@ class InferenceWorker:
     return version, views, before
 
   def _send(self, acted: _Acted) -> None:
+    """Sends a batch's actions."""
     env_id = acted.output.env_id
     action = acted.agent_output[self._action_leaf]
     self.stream.send(action, env_id)
@@ -204,20 +225,22 @@ class InferenceWorker:
     self.counters.act += seconds
     self.counters.idle_env_seconds += len(env_id) * seconds
 
-  def _send_held(self, acted: _Acted) -> None:
-    """Sends the actions of a batch that ended unrolls, when the gate opens."""
-    assert self._gate is not None and self._sink is not None
+  def _send_after(
+    self, gate: lag_gate.LagGate, sink: StepSink, acted: _Acted
+  ) -> None:
+    """Sends the actions of a batch that ended unrolls, once `gate` lets it."""
     with self._gate_clock:
-      self._gate.wait()
+      gate.wait()
     if self._parameters()[0] != acted.version:
       layout = acted.layout
       self.device_step.restore(layout.header, acted.before)
       version, agent_output, _ = self._act(layout, acted.output)
       acted = acted._replace(version=version, agent_output=agent_output)
-      self._sink.amend(layout.group, acted.leaves())
+      sink.amend(layout.group, acted.leaves())
     self._send(acted)
 
   def _make_layout(self, env_id_bytes: bytes) -> BatchLayout:
+    """Makes the layout of batches of environments, int32 `[n]`."""
     env_id = np.frombuffer(env_id_bytes, np.int32)
     n = len(env_id)
     size = next(s for s in self._buckets if s >= n)
@@ -236,7 +259,8 @@ class InferenceWorker:
       group=assembler.EnvGroup(ids, envs.as_slice(ids) if len(ids) else ids),
     )
 
-  def _record(self, sink: assembler.UnrollAssembler, acted: _Acted) -> None:
+  def _record(self, sink: StepSink, acted: _Acted) -> None:
+    """Passes on a batch's training rows."""
     layout = acted.layout
     sink.record(
       layout.group,
@@ -245,6 +269,11 @@ class InferenceWorker:
         acted.before, layout.trains[starts]
       ),
     )
+
+
+def _leaves(nest: types.Nest) -> list[np.ndarray]:
+  # Most observations are one array.
+  return [nest] if isinstance(nest, np.ndarray) else jax.tree.leaves(nest)
 
 
 def _pad(x: np.ndarray, size: int) -> np.ndarray:
