@@ -35,7 +35,7 @@ class Evaluation:
 
   env_id: str
   checkpoint: int
-  sampled: bool
+  actions: str  # 'sampled' or 'greedy'
   episodes: tuple[envs.Episode, ...]
   video: video_lib.VideoRecorder | None
   tasks: tuple[str, ...] = ()
@@ -44,10 +44,6 @@ class Evaluation:
   def returns(self) -> np.ndarray:
     """Episode returns, float64 `[episodes]`."""
     return np.array([e.episode_return for e in self.episodes])
-
-  @property
-  def actions(self) -> str:
-    return 'sampled' if self.sampled else 'greedy'
 
   def save(self, workdir: str | os.PathLike[str]) -> None:
     """Appends the returns to evaluations.jsonl, which `seedrl report` reads."""
@@ -165,7 +161,7 @@ def play(
   return Evaluation(
     options.task or env_spec.env_id,
     player.version,
-    options.sample,
+    'sampled' if options.sample else 'greedy',
     (*quota.episodes, *quota.cut),
     recorder,
     env_spec.stream.tasks,
