@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import shlex
+import sys
 
 from absl import flags
 
@@ -69,14 +70,6 @@ _MAX_RESTARTS = flags.DEFINE_integer(
 _ENVS_PER_ACTOR = 16
 # A learner's progress line.
 _PROGRESS = re.compile(r'\((\d+)%\) \| .* \| waits for ')
-_arguments: list[str] = []
-
-
-def _parse_flags(argv: list[str]) -> list[str]:
-  rest = train.parse_flags(argv)
-  # For learners, with the default --config, which parsing has inserted.
-  _arguments.extend(argv[1:])
-  return rest
 
 
 def main() -> None:
@@ -112,13 +105,14 @@ def _plan() -> ray_cluster.Plan:
       config.update_from_flattened_dict({key: value})
       extra_flags.append(f'--config.{key}={value}')
   layout.check(config)
-  # Learners get all flags but those of this program.
+  # Learners get all flags but those of this program, and the default --config,
+  # which parsing has inserted.
   program_flags = flags.FlagValues()
   program_flags.set_gnu_getopt()
   module = flags.FLAGS.find_module_defining_flag(_LEARNERS.name)
   for defined in flags.FLAGS.get_flags_for_module(module):
     program_flags[defined.name] = defined
-  _, *learner_flags = program_flags(['', *_arguments], known_only=True)
+  _, *learner_flags = program_flags(sys.argv, known_only=True)
   return ray_cluster.Plan(
     folder=str(pathlib.Path(__file__).resolve().parent),
     learners=_LEARNERS.value,
@@ -138,4 +132,4 @@ def _plan() -> ray_cluster.Plan:
 
 if __name__ == '__main__':
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
-  program.start(main, _parse_flags, (ValueError, ray_cluster.RunFailed))
+  program.start(main, train.parse_flags, (ValueError, ray_cluster.RunFailed))
