@@ -1,9 +1,7 @@
 """How actors on other machines may reach learners: certificate and secret."""
 
-import pathlib
 import secrets
 import subprocess
-import tempfile
 import types
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -46,28 +44,27 @@ def configured(config: ml_collections.ConfigDict) -> Access | None:
 def make(hosts: Sequence[str]) -> Access:
   """Makes a certificate for IP addresses and a secret; may raise ValueError."""
   names = ','.join(f'IP:{host}' for host in dict.fromkeys(hosts))
-  with tempfile.TemporaryDirectory() as folder:
-    certificate, key = pathlib.Path(folder, 'crt'), pathlib.Path(folder, 'key')
-    command = (
-      'openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 '
-      f'-nodes -days 365 -subj /CN=seedrl -addext subjectAltName={names}'
-    ).split()
-    command += ['-out', str(certificate), '-keyout', str(key)]
-    try:
-      subprocess.run(command, check=True, capture_output=True, text=True)
-    except FileNotFoundError as e:
-      raise ValueError(
-        'openssl, which makes a certificate, is not here; install it, or give '
-        '--config.actors.tls_certificate, --config.actors.tls_key and '
-        '--config.actors.token_file.'
-      ) from e
-    except subprocess.CalledProcessError as e:
-      raise ValueError(f'openssl failed: {e.stderr.strip()}') from e
-    files = {
-      'tls.crt': certificate.read_bytes(),
-      'tls.key': key.read_bytes(),
-      'token': secrets.token_hex(32).encode(),
-    }
+  # To the output, so that the key is on no disk.
+  command = (
+    'openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes '
+    f'-days 365 -subj /CN=seedrl -addext subjectAltName={names} -keyout -'
+  ).split()
+  try:
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+  except FileNotFoundError as e:
+    raise ValueError(
+      'openssl, which makes a certificate, is not here; install it, or give '
+      '--config.actors.tls_certificate, --config.actors.tls_key and '
+      '--config.actors.token_file.'
+    ) from e
+  except subprocess.CalledProcessError as e:
+    raise ValueError(f'openssl failed: {e.stderr.strip()}') from e
+  key, header, rest = result.stdout.partition('-----BEGIN CERTIFICATE')
+  files = {
+    'tls.crt': f'{header}{rest}'.encode(),
+    'tls.key': key.encode(),
+    'token': secrets.token_hex(32).encode(),
+  }
   return Access(
     [
       '--config.actors.tls_certificate={tls.crt}',
