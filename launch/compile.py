@@ -32,19 +32,15 @@ def main() -> None:
   targets_lib.configure(targets)
   # A run on this machine keeps its processors.
   os.nice(10)
-  for target in targets:
-    _compile(target)
-
-
-def _compile(target: targets_lib.Target) -> None:
   from seedrl_jax.lab.planning import programs, report
   from seedrl_jax.run import layout
   from seedrl_jax.run import plan as plan_lib
 
   config = _CONFIG.value
   layout.check(config)
-  plan = plan_lib.make_plan(config, devices=targets_lib.devices(target))
-  report.print_all(config.agent, target, plan, programs.compile_all(plan))
+  for target in targets:
+    plan = plan_lib.make_plan(config, devices=targets_lib.devices(target))
+    report.print_all(config.agent, target, plan, programs.compile_all(plan))
 
 
 if __name__ == '__main__':
