@@ -9,7 +9,7 @@ import dataclasses
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -56,7 +56,14 @@ def warm_start(
     checkpoint = storage.restore(initial.agent, 'agent', without=without)
   except checkpoints.CheckpointMismatch as e:
     old = directory.read_config(base_config.SAVED)
-    texts = [*_differences(old, config), str(e).partition('. Use ')[0]]
+    before, after = map(config_files.flat_config, (old, config))
+    both = (before.keys() & after.keys()) - config_files.reported(after)
+    texts = [
+      f'{key} is {before[key]} there and {after[key]} here'
+      for key in sorted(both)
+      if key.startswith(_SHAPING) and before[key] != after[key]
+    ]
+    texts.append(str(e).partition('. Use ')[0])
     raise ValueError(
       f'--init_from={source}: {"; ".join(texts)}; take the same agent, '
       'network, normalization and spaces, or start without it.'
@@ -70,17 +77,6 @@ def warm_start(
     f'Starting from what checkpoint {checkpoint.step} in {source} has learned.'
   )
   return initial._replace(agent=checkpoint.state)
-
-
-def _differences(
-  old: ml_collections.ConfigDict, new: ml_collections.ConfigDict
-) -> Iterator[str]:
-  """Yields the settings of parameters' shapes that differ, if both have one."""
-  before, after = config_files.flat_config(old), config_files.flat_config(new)
-  both = (before.keys() & after.keys()) - config_files.reported(after)
-  for key in sorted(both):
-    if key.startswith(_SHAPING) and before[key] != after[key]:
-      yield f'{key} is {before[key]} there and {after[key]} here'
 
 
 @dataclasses.dataclass
