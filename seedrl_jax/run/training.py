@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -265,17 +265,17 @@ class Training:
     if not self.profile_updates:
       return
     if self._seen_updates == _WARM_UP:
-      self.trace.callback(self._say_traced)
-      folder = str(self.reporter.workdir.profile)
-      self.trace.enter_context(jax.profiler.trace(folder))
+      self.trace.enter_context(self._tracing())
     elif self._seen_updates == _WARM_UP + self.profile_updates:
       self.trace.close()
 
-  def _say_traced(self) -> None:
-    self.reporter.line.say(
-      f'Trace of {self._seen_updates - _WARM_UP} updates: '
-      f'{self.reporter.workdir.profile}'
-    )
+  @contextlib.contextmanager
+  def _tracing(self) -> Iterator[None]:
+    folder = self.reporter.workdir.profile
+    with jax.profiler.trace(str(folder)):
+      yield
+    count = self._seen_updates - _WARM_UP
+    self.reporter.line.say(f'Trace of {count} updates: {folder}')
 
   def _batch_from_threads(self) -> prefetch_lib.Prefetched | None:
     prefetcher = self._parts.prefetcher
