@@ -66,7 +66,7 @@ def test_no_illegal_action_in_training(name, factory, tmp_path):
   [
     ('vtrace', 'make', {}),
     ('vtrace', 'make', {'hybrid': True}),
-    ('ppo', 'make', {'hybrid': True}),
+    pytest.param('ppo', 'make', {'hybrid': True}, marks=pytest.mark.slow),
     ('ppo', 'make_on_device', {}),
   ],
 )
@@ -120,7 +120,9 @@ def policy(env_spec, seed):
     ('r2d2', 'make', 'policy'),
     ('dyna_q', 'make_on_device', 'policy'),
     pytest.param('r2d2', 'make', 'same network', marks=pytest.mark.slow),
-    ('r2d2', 'make_on_device', 'other network'),
+    pytest.param(
+      'r2d2', 'make_on_device', 'other network', marks=pytest.mark.slow
+    ),
   ],
 )
 def test_demonstrations_have_masks(name, factory, teacher, tmp_path):

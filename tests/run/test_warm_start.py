@@ -21,8 +21,15 @@ def _config(make=ppo_cartpole.get_config, **values):
   return runs.tiny(make, **{**normal, 'total_env_frames': 200, **values})
 
 
-@pytest.mark.parametrize('has_optimizer', [False, True])
-@pytest.mark.parametrize('make', [ppo_cartpole, sac_pendulum])
+@pytest.mark.parametrize(
+  ('make', 'has_optimizer'),
+  [
+    (ppo_cartpole, False),
+    (ppo_cartpole, True),
+    pytest.param(sac_pendulum, False, marks=pytest.mark.slow),
+    (sac_pendulum, True),
+  ],
+)
 def test_takes_parameters_and_statistics(tmp_path, make, has_optimizer):
   config = _config(make.get_config)
   run = runs.Run(config, tmp_path / 'a')

@@ -66,7 +66,7 @@ def test_a_worker_that_dies_is_started_again(share, tmp_path):
     ('hogwild', 0),
     pytest.param('lock', 1, marks=pytest.mark.slow),
     pytest.param('sync', 0, marks=pytest.mark.slow),
-    ('sync', 1),
+    pytest.param('sync', 1, marks=pytest.mark.slow),
   ],
 )
 def test_a_worker_that_hangs_ends_the_run(share, index, tmp_path):

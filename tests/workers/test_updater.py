@@ -61,7 +61,13 @@ def _train(config, workdir, coordinator):
   return summary, run.parts.learner.state()
 
 
-@pytest.mark.parametrize('name', _AGENTS)
+@pytest.mark.parametrize(
+  'name',
+  [
+    pytest.param(x, marks=[pytest.mark.slow] if x == 'apex' else [])
+    for x in _AGENTS
+  ],
+)
 def test_one_worker_trains_as_the_ordinary_learner(name, tmp_path):
   config = _config(name)
   config.deterministic = True
