@@ -96,7 +96,7 @@ def _serve() -> None:
       f'--config.replay.address=<this host>:{running.port}'
     )
     running.wait_end()
-    raise server.ServerFailed(running.how_it_ended())
+    raise running.failure()
 
 
 def main() -> None:

@@ -87,8 +87,8 @@ class SharedServer:
     del timeout
     return not self._alive
 
-  def how_it_ended(self) -> str:
-    return 'The shared server was lost.'
+  def failure(self) -> server.ServerFailed:
+    return server.ServerFailed('The shared server was lost.')
 
   def kill(self) -> None:
     self._alive = False

@@ -40,8 +40,9 @@ class OwnServer:
     it cannot be loaded, the tables begin empty and `restore` raises.
     """
     self._lock = threading.Lock()
-    self._closed = False
     self._server = process
+    # The checkpoint from which a lost server is restarted.
+    self._newest: str | None = None
     with contextlib.ExitStack() as on_failure:
       on_failure.callback(process.close)
       # `restore` raises it again.
@@ -49,7 +50,7 @@ class OwnServer:
         self._load(begin_with)
       on_failure.pop_all()
     # The checkpoint that it started with, until `restore` asks for it.
-    self._loaded = self._newest
+    self._loaded: str | None = self._newest
     self.link = connection.Connection(
       lambda: process.address, patience, self._revive
     )
@@ -86,8 +87,7 @@ class OwnServer:
 
   def _load(self, path: str | None) -> None:
     """Starts the server with a checkpoint, or empty if that is no good."""
-    # The checkpoint from which a lost server is restarted.
-    self._newest: str | None = None
+    self._newest = None
     try:
       self._server.start(path)
     except base.CheckpointError:
@@ -97,16 +97,18 @@ class OwnServer:
 
   def close(self) -> None:
     """Ends the connection and the server."""
-    self._closed = True
     self.link.close()
     self._server.close()
 
   def _revive(self) -> None:
     with self._lock:
-      if self._closed or self._is_well():
+      # A killed process loses its connections before it has ended.
+      has_ended = self._server.wait_end(_END)
+      # Another call may have revived it.
+      if not has_ended and connection.answers(self._server.address, _ANSWER):
         return
       start = time.monotonic()
-      logging.warning('%s', self._server.how_it_ended())
+      logging.warning('%s', self._server.failure())
       newest = self._newest
       if newest is not None and not checkpoint_files.is_complete(newest):
         newest = None
@@ -116,7 +118,7 @@ class OwnServer:
           break
         except server.ServerFailed as e:
           # What ended the last one may have ended this one too.
-          if not left or self._closed:
+          if not left:
             raise
           logging.warning('%s', e)
       logging.warning(
@@ -125,12 +127,6 @@ class OwnServer:
         time.monotonic() - start,
         f'from {newest}' if newest else 'empty, as there is no checkpoint yet',
       )
-
-  def _is_well(self) -> bool:
-    """Returns whether the server answers, as another call has revived it."""
-    # A killed process loses its connections before it has ended.
-    has_ended = self._server.wait_end(_END)
-    return not has_ended and connection.answers(self._server.address, _ANSWER)
 
 
 class ExternalServer:

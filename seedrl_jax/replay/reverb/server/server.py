@@ -175,11 +175,11 @@ class ReverbServer(contextlib.AbstractContextManager):
       poll = select.poll()
       poll.register(output, select.POLLIN)
       if not poll.poll(int(timeout * 1000)):
-        raise self._failed('does not come up')
+        raise self.failure('does not come up')
       line = output.readline()
     if not line:
       self.wait_end(_GRACE)
-      raise self._failed('did not come up')
+      raise self.failure('did not come up')
     answer = json.loads(line)
     if 'error' in answer:
       self.wait_end(_GRACE)
@@ -207,10 +207,6 @@ class ReverbServer(contextlib.AbstractContextManager):
     except subprocess.TimeoutExpired:
       return False
     return True
-
-  def how_it_ended(self) -> str:
-    """Returns a sentence on how the process ended, with its last log lines."""
-    return str(self._failed('ended'))
 
   def stop(self) -> None:
     """Ends the process, if any; the tables' contents are lost."""
@@ -244,7 +240,8 @@ class ReverbServer(contextlib.AbstractContextManager):
       raise ServerFailed('The Reverb server has not been started.')
     return process
 
-  def _failed(self, what: str) -> ServerFailed:
+  def failure(self, what: str = 'ended') -> ServerFailed:
+    """Returns an error that says how the process ended, with its last lines."""
     process = self._current()
     code = process.poll()
     if code is None:

@@ -80,7 +80,7 @@ def test_sigterm_is_enough_to_stop_it(make_server, make_client, monkeypatch):
   assert not other.is_alive()
   running.stop()
   assert running.wait_end() and not running.is_alive()
-  assert 'was ended by SIGTERM' in running.how_it_ended()
+  assert 'was ended by SIGTERM' in str(running.failure())
   assert not connection.answers(running.address, timeout=0.1)
 
 
@@ -93,7 +93,7 @@ def test_a_kill_is_noticed_and_a_restart_is_empty_on_the_same_port(
   address, pid = running.address, running._process.pid
   os.kill(pid, signal.SIGKILL)
   assert running.wait_end(PATIENCE)
-  sentence = running.how_it_ended()
+  sentence = str(running.failure())
   assert address in sentence and 'SIGKILL' in sentence
   assert str(running.log_path) in sentence
   with _kept_from_others(running.port):
