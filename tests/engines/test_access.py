@@ -50,6 +50,8 @@ def test_openssl_that_fails_or_is_missing_is_said(
 
 def test_what_is_given_is_passed_on(tmp_path: pathlib.Path):
   assert access.configured(_config()) is None
+  earlier = _config(tls_certificate='/dev/fd/9', token_file='/dev/fd/8')
+  assert access.configured(earlier) is None
   crt, key = map(str, certificates.make(tmp_path))
   (tmp_path / 'token').write_text('secret')
   token = str(tmp_path / 'token')

@@ -54,11 +54,14 @@ def _cluster() -> Iterator[Cluster]:
 
 
 def _launch(
-  cluster: Cluster, workdir: pathlib.Path, *flags: str
+  cluster: Cluster,
+  workdir: pathlib.Path,
+  *flags: str,
+  config: str | None = 'base',
 ) -> runs.Program:
-  address = f'--ray_address={cluster.address}'
+  all_flags = *_FLAGS, f'--ray_address={cluster.address}', *flags
   return runs.Program(
-    workdir, *_FLAGS, address, *flags, script='ray_cluster.py'
+    workdir, *all_flags, script='ray_cluster.py', config=config
   )
 
 
@@ -119,9 +122,8 @@ def test_it_outlives_processes_and_nodes(
   assert not _find(f'--workdir={tmp_path}')
   # Another number of learners goes on to the end.
   frames = summary['env_steps'] + 500
-  run = _launch(
-    cluster, tmp_path, '--actors=1', f'--config.total_env_frames={frames}'
-  )
+  flags = '--actors=1', f'--config.total_env_frames={frames}'
+  run = _launch(cluster, tmp_path, *flags, config=None)
   code, err = run.end()
   assert code == 0, err
   summary = runs.summary(tmp_path)
