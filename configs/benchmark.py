@@ -38,21 +38,17 @@ def _free() -> base.Config:
   return config
 
 
-def _pong(torso: str, env_batch_size: int, micro_batches: int) -> base.Config:
+def _pong(torso: str, env_batch_size: int) -> base.Config:
   config = vtrace_atari.get_config()
   # Enough that some are always ready, in batches worth a call.
   config.env.num_envs = 128
   config.env.batch_size = env_batch_size
-  _set_plain_torso(config, torso)
-  config.batch_size = 32
-  config.learner.micro_batches = micro_batches
-  return config
-
-
-def _set_plain_torso(config: base.Config, torso: str) -> None:
-  """Selects a torso on pixels as they are, as in other libraries."""
   config.network.torso = torso
+  # As in other libraries.
   config.network.normalize_pixels = False
+  config.batch_size = 32
+  config.learner.micro_batches = 16
+  return config
 
 
 def _pong_r2d2() -> base.Config:
@@ -78,9 +74,9 @@ _MAKERS = {
   'gymnax_cartpole': lambda: _in_jax('gymnax:CartPole-v1'),
   'gymnax_breakout': lambda: _in_jax('gymnax:Breakout-MinAtar'),
   'craftax_classic': lambda: _in_jax('craftax:Craftax-Classic-Symbolic-v1'),
-  'pong_tiny': lambda: _pong('tiny', 64, 16),
-  'pong_shallow': lambda: _pong('shallow', 32, 16),
-  'pong_resnet': lambda: _pong('resnet', 32, 16),
+  'pong_tiny': lambda: _pong('tiny', 64),
+  'pong_shallow': lambda: _pong('shallow', 32),
+  'pong_resnet': lambda: _pong('resnet', 32),
   'pong_r2d2': _pong_r2d2,
   'mujoco_ppo': ppo_mujoco.get_config,
   'mujoco_sac': _sac,
@@ -138,7 +134,8 @@ def endless(config: base.Config) -> base.Config:
 
 def _on_accelerator(torso: str) -> base.Config:
   config = vtrace_atari.get_config()
-  _set_plain_torso(config, torso)
+  config.network.torso = torso
+  config.network.normalize_pixels = False
   config.batch_size = 128
   return config
 
@@ -188,31 +185,23 @@ _ACCELERATOR = (
 
 def get_accelerator(small: bool) -> dict[str, base.Config]:
   """Returns the cases of `accelerator`, `small` ones as a CPU can run them."""
-  shrink = 64 if small else 1
-  return {
-    f'{name} {num_envs // shrink}, {streams} x {parts}': _accelerated(
-      name, num_envs // shrink, streams, parts, small
-    )
-    for name, num_envs, streams, parts in _ACCELERATOR
-  }
-
-
-def _accelerated(
-  name: str, num_envs: int, streams: int, parts: int, small: bool
-) -> base.Config:
-  config = _ACCELERATED[name]()
-  config.env.num_envs = num_envs
-  config.checkpoint.replay = False
-  if name in _IN_JAX:
-    # A call acts for four updates.
-    config.batch_size = num_envs // 4
-  else:
-    config.env.batch_size = num_envs // (streams * parts)
-    config.topology.streams_per_device = streams
-    config.replay.backend = 'embedded'
-  if small:
-    _shrink(config)
-  return endless(config)
+  cases = {}
+  for name, num_envs, streams, parts in _ACCELERATOR:
+    num_envs //= 64 if small else 1
+    config = _ACCELERATED[name]()
+    config.env.num_envs = num_envs
+    config.checkpoint.replay = False
+    if name in _IN_JAX:
+      # A call acts for four updates.
+      config.batch_size = num_envs // 4
+    else:
+      config.env.batch_size = num_envs // (streams * parts)
+      config.topology.streams_per_device = streams
+      config.replay.backend = 'embedded'
+    if small:
+      _shrink(config)
+    cases[f'{name} {num_envs}, {streams} x {parts}'] = endless(config)
+  return cases
 
 
 def _shrink(config: base.Config) -> None:
