@@ -76,3 +76,14 @@ def set_atari_protocol(config: ml_collections.ConfigDict) -> None:
   env.max_episode_steps = 27_000
   env.reward_clip = True
   config.network.frame_stack = 4
+
+
+def set_concurrent_task(config: ml_collections.ConfigDict) -> None:
+  """Sets the task of `concurrent/`: LunarLander-v2 until it is solved."""
+  config.env.id = 'LunarLander-v2'
+  config.num_eval_envs = 0
+  config.total_env_frames = 3_000_000
+  config.target_return = 200.0
+  config.optimizer.schedule = 'constant'
+  config.log.every_seconds = 0.5
+  config.log.writers = ('csv',)

@@ -11,7 +11,7 @@ from seedrl_jax.configs import base
 
 def get_config() -> base.Config:
   config = base.get_config()
-  config.total_env_frames = 40_000_000
+  config.total_env_frames = config.optimizer.decay_frames = 40_000_000
   config.num_eval_envs = 2
   base.set_atari_protocol(config)
   config.env.num_envs = 64
@@ -21,7 +21,6 @@ def get_config() -> base.Config:
   config.loss.lambda_ = 0.8
   config.loss.entropy_cost = 0.002
   config.optimizer.learning_rate = 6e-4
-  config.optimizer.decay_frames = config.total_env_frames
   config.optimizer.warmup_frames = 300_000
   config.optimizer.epsilon = 1e-5
   config.optimizer.clip_norm = 0.5

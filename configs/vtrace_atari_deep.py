@@ -11,7 +11,7 @@ from seedrl_jax.configs import base, vtrace_atari
 
 def get_config() -> base.Config:
   config = vtrace_atari.get_config()
-  config.total_env_frames = 200_000_000
+  config.total_env_frames = config.optimizer.decay_frames = 200_000_000
   config.num_eval_envs = 8
   config.env.num_envs = 256
   config.network.torso = 'resnet'
@@ -25,8 +25,6 @@ def get_config() -> base.Config:
   config.loss.entropy_cost = 0.01
   config.loss.reduction = 'sum'
   config.optimizer.name = 'rmsprop'
-  config.optimizer.learning_rate = 6e-4
-  config.optimizer.decay_frames = 200_000_000
   config.optimizer.warmup_frames = 0
   config.optimizer.epsilon = 0.01
   config.optimizer.clip_norm = 160.0

@@ -17,18 +17,12 @@ from seedrl_jax.configs import a2c_cartpole, base
 
 def get_config() -> base.Config:
   config = a2c_cartpole.get_config()
-  config.env.id = 'LunarLander-v2'
   config.env.num_envs = 4
-  config.num_eval_envs = 0
-  config.total_env_frames = 3_000_000
-  config.target_return = 200.0
+  base.set_concurrent_task(config)
   config.unroll_length = 20
   config.batch_size = 4
   config.loss.entropy_cost = 1e-5
   config.loss.reward_scale = 0.01
   config.optimizer.name = 'adam'
   config.optimizer.learning_rate = 5e-4
-  config.optimizer.schedule = 'constant'
-  config.log.every_seconds = 0.5
-  config.log.writers = ('csv',)
   return config

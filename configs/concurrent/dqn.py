@@ -18,11 +18,8 @@ from seedrl_jax.configs import base, dqn_cartpole
 
 def get_config() -> base.Config:
   config = dqn_cartpole.get_config()
-  config.env.id = 'LunarLander-v2'
   config.env.num_envs = 8
-  config.num_eval_envs = 0
-  config.total_env_frames = 3_000_000
-  config.target_return = 200.0
+  base.set_concurrent_task(config)
   config.batch_size = 64
   config.network.hidden_sizes = (64, 64)
   config.loss.target_update_period = 1
@@ -34,10 +31,7 @@ def get_config() -> base.Config:
   config.optimizer.sgd_momentum = 0.5
   # 5e-4 of the squared error, of which the loss here is half.
   config.optimizer.learning_rate = 1e-3
-  config.optimizer.schedule = 'constant'
   config.replay.max_size = 100_000
   config.replay.min_size = 1_000
   config.replay.samples_per_insert = 64 / 6
-  config.log.every_seconds = 0.5
-  config.log.writers = ('csv',)
   return config

@@ -10,10 +10,7 @@ from seedrl_jax.configs import base, r2d2_cartpole
 
 def get_config() -> base.Config:
   config = r2d2_cartpole.get_config()
-  config.env.id = 'LunarLander-v2'
-  config.num_eval_envs = 0
-  config.total_env_frames = 3_000_000
-  config.target_return = 200.0
+  base.set_concurrent_task(config)
   config.network.hidden_sizes = (64, 64)
   config.loss.discount = 0.99
   config.loss.huber_delta = 1.0
@@ -22,7 +19,4 @@ def get_config() -> base.Config:
   config.exploration.final_epsilon = 0.01
   config.exploration.decay_frames = 300_000
   config.optimizer.learning_rate = 6e-4
-  config.optimizer.schedule = 'constant'
-  config.log.every_seconds = 0.5
-  config.log.writers = ('csv',)
   return config
