@@ -50,12 +50,8 @@ Table = Mapping[str, Key | Section]
 
 def set_defaults(config: ml_collections.ConfigDict, table: Table) -> None:
   """Adds all keys and sections of `table` to `config`, with their defaults."""
-  for name, entry in table.items():
-    *sections, last = name.split('.')
-    section = config
-    for part in sections:
-      section = section[part]
-    section[last] = entry.make()
+  values = {name: entry.make() for name, entry in table.items()}
+  config.update_from_flattened_dict(values)
 
 
 def allowed(table: Table) -> dict[str, settings.Allowed]:
