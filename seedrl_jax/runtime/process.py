@@ -86,7 +86,11 @@ def configure() -> None:
   if platforms and 'cpu' not in platforms.split(','):
     jax.config.update('jax_platforms', f'{platforms},cpu')
   keep_compiled()
-  _schedule_threads()
+  # Make the system switch threads seldom, and Python soon: environments'
+  # threads that wake would interrupt the running one thousands of times a
+  # second.
+  os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+  sys.setswitchinterval(_SWITCH_INTERVAL)
   _keep_freed_memory()
   if jax.__version_info__[:2] in _FLAG_VERSIONS:
     flags = os.environ.get('XLA_FLAGS', '')
@@ -117,14 +121,6 @@ def _has_backends() -> bool:
   bridge = sys.modules.get('jax._src.xla_bridge')
   # JAX's own function takes a lock, which a fork may have copied locked.
   return bool(getattr(bridge, '_backends', None))
-
-
-def _schedule_threads() -> None:
-  """Makes the system switch threads seldom, and Python soon."""
-  sys.setswitchinterval(_SWITCH_INTERVAL)
-  # Otherwise environments' threads that wake interrupt the running one,
-  # thousands of times a second.
-  os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _keep_freed_memory() -> None:
