@@ -59,25 +59,21 @@ config_flags.register_flag_parser_for_type(tuple, _NamesParser())
 class _Parser(flags.ArgumentParser):
   """Returns a copy of `config`, whatever the argument."""
 
-  config: types.Config | None = None
+  def __init__(self, config: types.Config):
+    self._config = config
 
-  def parse(self, argument: str) -> types.Config | None:
-    return copy.deepcopy(self.config)
-
-
-_parser = _Parser()
+  def parse(self, argument: str) -> types.Config:
+    return copy.deepcopy(self._config)
 
 
 def define(text: str) -> flags.FlagHolder:
   """Defines --config, described by `text`; `parse` sets its default."""
-  holder = config_flags.DEFINE_config_file(
+  return config_flags.DEFINE_config_file(
     'config',
     None,
     f'{text} A file with get_config(), or the name of one in configs/; any '
     'value may be overridden as --config.x.y=z.',
   )
-  flags.FLAGS['config'].parser = _parser
-  return holder
 
 
 def path_of(argv: Sequence[str], flag: str = 'config') -> str | None:
@@ -89,13 +85,12 @@ def path_of(argv: Sequence[str], flag: str = 'config') -> str | None:
   return path
 
 
-def load(argv: Sequence[str]) -> types.Config:
-  """Returns a command line's configuration, without overrides, or exits."""
-  path = path_of(argv) or DEFAULT
+def load(name: str) -> types.Config:
+  """Returns the configuration of a name or path, or exits with a message."""
   try:
-    return config_files.load(path)
+    return config_files.load(name)
   except ValueError as e:
-    sys.exit(f'{program.NAME}: --config={path}: {e}')
+    sys.exit(f'{program.NAME}: --config={name}: {e}')
 
 
 def parse(
@@ -114,7 +109,8 @@ def parse(
     # Before the overrides, which apply to it.
     argv.insert(1, f'--config={default}')
   name = path or DEFAULT
-  config = _parser.config = run_config or load(argv)
+  config = run_config or load(name)
+  flags.FLAGS['config'].parser = _Parser(config)
   try:
     with _exit_on_error(argv, config, '' if run_config else name):
       rest = flags.FLAGS(argv)

@@ -77,7 +77,7 @@ def _trials() -> list[sweeping.Trial]:
   names = _names(sys.argv)
   trials = []
   for name in names:
-    file = config_flag.load([f'--config={name}'])
+    file = config_flag.load(name)
     base = _CONFIG.value if name == names[0] else _overridden(name, file)
     seeds = range(base.seed, base.seed + _SEEDS.value)
     for values in sweeping.grid(_SET.value, seeds):

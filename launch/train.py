@@ -57,8 +57,6 @@ _PROFILE = flags.DEFINE_integer(
   'Updates to capture a jax.profiler trace of, into <workdir>/profile.',
   lower_bound=0,
 )
-
-
 _INIT_FROM = flags.DEFINE_string(
   'init_from',
   '',
@@ -131,7 +129,7 @@ def parse_flags(argv: list[str]) -> list[str]:
         run_config,
         CONFIG.value,
         config_flag.overrides(),
-        config_flag.load(arguments) if name else None,
+        config_flag.load(name) if name else None,
         name or '',
         allow_flags.allowed(),
         shlex.join(['seedrl', program.NAME, *arguments]),
