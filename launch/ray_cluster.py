@@ -5,6 +5,7 @@ places actors where there are CPUs. An actor that dies starts again; if a
 learner does, all start again from the last checkpoint.
 """
 
+import functools
 import math
 import os
 import pathlib
@@ -19,6 +20,16 @@ from seedrl_jax.launch import config_flag, program, train
 from seedrl_jax.runtime import progress
 
 flags.adopt_module_key_flags(train)
+
+# What this program gives the learners of each start.
+_SET_LATER = (
+  'actors.addresses',
+  'actors.max_envs',
+  'actors.tls_certificate',
+  'actors.tls_key',
+  'actors.token_file',
+  'env.num_envs',
+)
 
 _LEARNERS = flags.DEFINE_integer(
   'learners', 1, 'Hosts that train together, each on a node.', lower_bound=1
@@ -132,4 +143,5 @@ def _plan() -> ray_cluster.Plan:
 
 if __name__ == '__main__':
   os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
-  program.start(main, train.parse_flags, (ValueError, ray_cluster.RunFailed))
+  parse = functools.partial(train.parse_flags, set_later=_SET_LATER)
+  program.start(main, parse, (ValueError, ray_cluster.RunFailed))

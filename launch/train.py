@@ -15,7 +15,7 @@ import sys
 import threading
 import traceback
 import types as python_types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -112,8 +112,11 @@ class Stop:
     )
 
 
-def parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line; exits with a message if it is wrong."""
+def parse_flags(argv: list[str], set_later: Iterable[str] = ()) -> list[str]:
+  """Parses the command line; exits with a message if it is wrong.
+
+  The program sets the keys `set_later`, which may differ from the run's.
+  """
   global _is_default
   arguments = argv[1:]
   try:
@@ -128,7 +131,7 @@ def parse_flags(argv: list[str]) -> list[str]:
         directory,
         run_config,
         CONFIG.value,
-        config_flag.overrides(),
+        {*config_flag.overrides(), *set_later},
         config_flag.load(name) if name else None,
         name or '',
         allow_flags.allowed(),

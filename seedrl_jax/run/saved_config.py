@@ -171,7 +171,7 @@ def _check_same(
   if not keys_of_both:
     return
   texts = [
-    f'{key} is {a[key]} in the run and {b[key]} in the file'
+    f'{key} is {a[key]!r} in the run and {b[key]!r} in the file'
     for key in keys_of_both[:_MOST_NAMED]
   ]
   if more := len(keys_of_both) - len(texts):

@@ -73,7 +73,7 @@ class Board:
 
   def set_ended(self, has_failed: bool = False) -> None:
     """Tells all workers that the run ends, or cannot go on."""
-    self._numbers[2] = 2 if has_failed else 1
+    self._numbers[2] = max(self._numbers[2], 2 if has_failed else 1)
 
   def has_ended(self) -> bool:
     return bool(self._numbers[2])

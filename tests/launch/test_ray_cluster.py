@@ -54,14 +54,11 @@ def _cluster() -> Iterator[Cluster]:
 
 
 def _launch(
-  cluster: Cluster,
-  workdir: pathlib.Path,
-  *flags: str,
-  config: str | None = 'base',
+  cluster: Cluster, workdir: pathlib.Path, *flags: str
 ) -> runs.Program:
-  all_flags = *_FLAGS, f'--ray_address={cluster.address}', *flags
+  address = f'--ray_address={cluster.address}'
   return runs.Program(
-    workdir, *all_flags, script='ray_cluster.py', config=config
+    workdir, *_FLAGS, address, *flags, script='ray_cluster.py'
   )
 
 
@@ -122,8 +119,9 @@ def test_it_outlives_processes_and_nodes(
   assert not _find(f'--workdir={tmp_path}')
   # Another number of learners goes on to the end.
   frames = summary['env_steps'] + 500
-  flags = '--actors=1', f'--config.total_env_frames={frames}'
-  run = _launch(cluster, tmp_path, *flags, config=None)
+  run = _launch(
+    cluster, tmp_path, '--actors=1', f'--config.total_env_frames={frames}'
+  )
   code, err = run.end()
   assert code == 0, err
   summary = runs.summary(tmp_path)

@@ -72,7 +72,17 @@ def test_resumes_with_its_own_values(folder):
   ('values', 'flags', 'words'),
   [
     (
-      {'loss__discount': 0.5},
+      {},
+      ['--config={folder}/file.py'],
+      r"--workdir: env.action_mask is '' in the run and 'auto' in the file; "
+      r"network.categories is 'on' in the run and 'auto' in the file. Leave",
+    ),
+    (
+      {
+        'loss__discount': 0.5,
+        'env__action_mask': 'auto',
+        'network__categories': 'auto',
+      },
       ['--config={folder}/file.py'],
       r'--config=.*/file.py differs from the run in --workdir: loss.discount '
       r'is 0.5 in the run and 0.99 in the file. Leave --config out .*'

@@ -99,6 +99,15 @@ def test_staleness_is_counted():
   assert metrics['asynchronous/discarded_share'] == pytest.approx(2 / 5)
 
 
+def test_a_run_that_has_failed_and_then_ends_has_failed():
+  first, second = _boards(2)
+  first.set_ended()
+  assert second.has_ended() and not second.has_failed()
+  first.set_ended(has_failed=True)
+  first.set_ended()
+  assert second.has_ended() and second.has_failed()
+
+
 def _trainer(**optimizer):
   agent, state = test_flat.trained_state(**optimizer)
   trainer = flat.FlatTrainer(agent)

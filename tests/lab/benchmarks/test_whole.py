@@ -143,7 +143,7 @@ def test_windows_have_whole_updates_and_unrolls(monkeypatch, num_envs, least):
         topology=None,
       ),
     ),
-    waits=None,
+    reporter=python_types.SimpleNamespace(waits=None),
   )
   slept = []
 
