@@ -65,14 +65,9 @@ def batch(
     step_keys = jax.random.split(step_key, n)
     after = jax.vmap(step)(step_keys, state.states, action)
     is_over = state.is_over
-
     # Those that wait for a reset do not move.
-    def keep(old: jax.Array, new: jax.Array) -> jax.Array:
-      rows = is_over.reshape(-1, *[1] * (old.ndim - 1))
-      return jnp.where(rows, old, new)
-
-    states, observation = jax.tree.map(
-      keep,
+    states, observation = _where(
+      is_over,
       (state.states, state.observation),
       (after.state, _cast(after.observation, spec)),
     )
@@ -132,6 +127,14 @@ def _rows_to_reset(
   n = len(is_over)
   (ahead,) = jnp.nonzero(jnp.roll(is_over, -turn), size=count, fill_value=n)
   return jnp.where(ahead < n, (ahead + turn) % n, n)
+
+
+def _where(which: jax.Array, x: types.Nest, y: types.Nest) -> types.Nest:
+
+  def choose(a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+
+  return jax.tree.map(choose, x, y)
 
 
 def join(

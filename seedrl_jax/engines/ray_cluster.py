@@ -134,9 +134,10 @@ class RayRun:
     group = self._ray.util.placement_group(
       [bundle] * self._plan.learners, strategy='STRICT_SPREAD'
     )
-    # Ray actors, first those of the learners; and those whose program runs.
+    # Ray actors, first those of the learners; and for those whose program runs,
+    # an event that its end sets.
     self._handles: list[Any] = []
-    self._running: set[Any] = set()
+    self._running: dict[Any, asyncio.Event] = {}
     self._is_ending = False
     try:
       if not self._wait_for_nodes(group):
@@ -229,12 +230,13 @@ class RayRun:
       async for reference in output:
         item = await reference
         if item is None:
-          self._running.add(handle)
+          self._running[handle] = asyncio.Event()
         elif isinstance(item, int):
           code = item
         else:
           show(item)
-    self._running.discard(handle)
+    if ended := self._running.pop(handle, None):
+      ended.set()
     return code
 
   async def _keep_actor(
@@ -262,7 +264,13 @@ class RayRun:
   ) -> list[int | None]:
     """Waits until a learner ends; then ends all. Returns learners' codes."""
     while not self._is_stopped and not any(t.done() for t in learners):
-      await asyncio.wait(learners, timeout=1.0)
+      await asyncio.wait(
+        learners, timeout=1.0, return_when=asyncio.FIRST_COMPLETED
+      )
+      for actor in self._actors:
+        if actor.done():
+          # Raises what went wrong, other than a loss.
+          actor.result()
     # Learners that finish do so together.
     has_failed = any(t.done() and t.result() != 0 for t in learners)
     handles = self._handles[: len(learners)]
@@ -271,12 +279,13 @@ class RayRun:
         handle.end.remote()
     await asyncio.wait(learners, timeout=_LEARNER_SECONDS)
     self._is_ending = True
-    actors = self._running.difference(handles)
-    for handle in actors:
-      handle.end.remote()
-    deadline = time.monotonic() + _ACTOR_SECONDS
-    while time.monotonic() < deadline and actors & self._running:
-      await asyncio.sleep(0.1)
+    ends = []
+    for handle, ended in self._running.items():
+      if handle not in handles:
+        handle.end.remote()
+        ends.append(asyncio.create_task(ended.wait()))
+    if ends:
+      await asyncio.wait(ends, timeout=_ACTOR_SECONDS)
     return [t.result() if t.done() else _KILLED for t in learners]
 
   def _say(self, text: str) -> None:

@@ -4,7 +4,7 @@ import abc
 import collections
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,7 +55,7 @@ class Episode(NamedTuple):
   task: int = 0  # index into `spec.tasks`; 0 if there are none
 
 
-# `Episode` as an element of an array.
+# `Episode` as an element of an array, in messages.
 EPISODE = np.dtype([
   ('env_id', '<i4'),
   ('episode_return', '<f8'),
@@ -68,11 +68,12 @@ EPISODE = np.dtype([
 class EpisodeLog:
   """A bounded list of finished episodes; the oldest batch may have to go.
 
-  Any thread may `append` an array of `EPISODE`, one may `take`.
+  Any thread may `append` arrays `[n]`, one for each field of `Episode`; one may
+  `take`.
   """
 
   def __init__(self) -> None:
-    batches = collections.deque[np.ndarray](maxlen=_MOST_BATCHES)
+    batches = collections.deque[Sequence[np.ndarray]](maxlen=_MOST_BATCHES)
     self._batches = batches
     self.append = batches.append
 
@@ -80,7 +81,8 @@ class EpisodeLog:
     """Removes and returns all episodes, oldest first."""
     episodes: list[Episode] = []
     for _ in range(len(self._batches)):
-      episodes += map(Episode._make, self._batches.popleft().tolist())
+      columns = (column.tolist() for column in self._batches.popleft())
+      episodes += map(Episode, *columns)
     return episodes
 
 
@@ -192,13 +194,10 @@ class EpisodeStatistics:
         lengths[last] -= 1
       rows = np.flatnonzero(last if over is None else last & over)
       if len(rows):
-        episodes = np.empty(len(rows), EPISODE)
-        episodes['env_id'] = ids = env_id[rows]
-        episodes['episode_return'] = returns[rows]
-        episodes['length'] = lengths[rows] + (over is not None)
-        episodes['terminated'] = ~truncated[rows]
-        episodes['task'] = self._tasks[ids]
-        self.log.append(episodes)
+        ids = env_id[rows]
+        length = lengths[rows] + (over is not None)
+        terminated, task = ~truncated[rows], self._tasks[ids]
+        self.log.append((ids, returns[rows], length, terminated, task))
       lengths[rows] = -1
       returns[rows] = 0.0
     # Slices are views, changed in place.

@@ -318,14 +318,13 @@ class DeviceWorker:
     counters.batches += 1
     _, rows = places = np.nonzero(episodes.ended)
     if len(rows):
-      ended = np.zeros(len(rows), envs.EPISODE)
-      ended['env_id'] = rows
-      ended['episode_return'] = episodes.episode_return[places]
-      ended['length'] = episodes.length[places]
-      ended['terminated'] = episodes.terminated[places]
-      if spec.tasks:
-        ended['task'] = episodes.task[places]
-      self._episodes.append(ended)
+      columns = (
+        episodes.episode_return,
+        episodes.length,
+        episodes.terminated,
+        episodes.task if spec.tasks else np.zeros_like(episodes.length),
+      )
+      self._episodes.append((rows, *(column[places] for column in columns)))
 
 
 def _fill(block: Any, batch: types.Batch, version: int) -> None:

@@ -57,8 +57,8 @@ class System:
     init_optimizer: whether it takes the state of the optimiser, too.
 
   Raises:
-    ValueError: in one sentence, if configuration, work directory, hosts and JAX
-      do not fit each other, or another run has the directory.
+    ValueError: if configuration, work directory, hosts and JAX do not fit each
+      other, or another run has the directory.
     HostLost: if another host is gone.
   """
 

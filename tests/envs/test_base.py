@@ -269,8 +269,8 @@ def test_log_keeps_the_newest(monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setattr(base, '_MOST_BATCHES', 2)
   log = base.EpisodeLog()
   for i in range(3):
-    rows = [(i, 1.0, 3, True, 2), (i, 2.0, 3, False, 0)]
-    log.append(np.array(rows, base.EPISODE))
+    columns = [i, i], [1.0, 2.0], [3, 3], [True, False], [2, 0]
+    log.append([np.array(column) for column in columns])
   assert log.take() == [
     base.Episode(i, value, 3, value == 1.0, 2 * (value == 1.0))
     for i in (1, 2)

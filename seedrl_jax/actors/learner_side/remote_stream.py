@@ -269,10 +269,9 @@ class RemoteStream(base.EnvStream):
     if not (np.abs(episodes['episode_return']) <= bound).all():
       raise wire.WireError("An episode's return is not possible.")
     _check_values(episodes['terminated'], "An episode's end")
-    # A view would keep the whole message.
-    episodes = episodes.copy()
-    episodes['env_id'] = lease.env_id[local_id]
-    self._episodes.append(episodes)
+    # Views would keep the whole message.
+    columns = [episodes[name].copy() for name in base.Episode._fields[1:]]
+    self._episodes.append((lease.env_id[local_id], *columns))
 
   def leave(self, lease: GroupLease) -> None:
     """Frees a group's slots; drops its steps that were not received yet."""

@@ -1,4 +1,4 @@
-"""Errors of a Reverb server, each in one sentence."""
+"""Errors of a Reverb server; each message is one sentence."""
 
 import grpc
 

@@ -125,7 +125,7 @@ def test_episodes_are_reported():
   member.submit(toys.FIRST, ended=(1, 2))
   # Views would keep whole messages.
   (logged,) = stream._episodes._batches
-  assert logged.base is None
+  assert all(column.base is None for column in logged)
   assert stream.take_episodes() == [
     base.Episode(3, 1.5, 4, False),
     base.Episode(4, 2.5, 5, True),
