@@ -40,7 +40,7 @@ class HostWire:
     self._socket = connection
     self._file = connection.makefile('rb')
     self._lock = threading.Lock()
-    self._closed = threading.Event()
+    self.closed = threading.Event()
     self._beating: threading.Thread | None = None
 
   def set_timeout(self, seconds: float) -> None:
@@ -57,7 +57,7 @@ class HostWire:
       self._beating = _start('hosts-beat', self._beat, pause)
 
   def _beat(self, pause: float) -> None:
-    while not self._closed.wait(pause):
+    while not self.closed.wait(pause):
       self.send('alive')
 
   def send(self, *message: Any) -> None:
@@ -83,7 +83,7 @@ class HostWire:
 
   def close(self) -> None:
     """Closes the connection; wakes `receive`."""
-    self._closed.set()
+    self.closed.set()
     with contextlib.suppress(OSError):
       self._socket.shutdown(socket.SHUT_RDWR)
     self._socket.close()
@@ -220,7 +220,7 @@ class VoteServer:
     self._lock = threading.Lock()
     # The hosts that have joined, and the threads that serve connections.
     self._voters: dict[int, HostWire] = {}
-    self._threads: list[threading.Thread] = []
+    self._serving: list[tuple[socket.socket, threading.Thread]] = []
     self._votes: dict[int, Any] = {}
     self._lost = ''
     self._stop_wanted = False
@@ -244,7 +244,7 @@ class VoteServer:
       while True:
         connection, _ = self._listener.accept()
         thread = _start('hosts-server-voter', self._serve, connection)
-        self._threads.append(thread)
+        self._serving.append((connection, thread))
 
   def _end_joining(self) -> None:
     # Host 0 is this process.
@@ -328,19 +328,21 @@ class VoteServer:
       wire.send(*message)
 
   def close(self) -> None:
-    """Closes when all connections have ended, or after the time-out."""
+    """Closes when all hosts that joined have left, or after the time-out."""
     self._joining.cancel()
     deadline = time.monotonic() + max(self._timeout, _SEND_SECONDS)
-    for thread in self._threads:
-      thread.join(max(0.0, deadline - time.monotonic()))
+    for wire in list(self._voters.values()):
+      wire.closed.wait(max(0.0, deadline - time.monotonic()))
     self._closing = True
     with contextlib.suppress(OSError):
       # Wakes `accept`.
       self._listener.shutdown(socket.SHUT_RDWR)
     self._listener.close()
-    for wire in self._voters.values():
-      wire.close()
-    for thread in self._acceptor, *self._threads:
+    self._acceptor.join(_SEND_SECONDS)
+    for connection, thread in self._serving:
+      with contextlib.suppress(OSError):
+        # Wakes `receive`.
+        connection.shutdown(socket.SHUT_RDWR)
       thread.join(_SEND_SECONDS)
 
 
