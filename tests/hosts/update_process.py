@@ -16,7 +16,7 @@ import numpy as np
 
 from seedrl_jax import types
 from seedrl_jax.agents import base, normalization
-from seedrl_jax.configs import ppo_pendulum, pqn_cartpole, sac_pendulum
+from seedrl_jax.configs import ppo_pendulum, sac_pendulum
 from seedrl_jax.hosts import joining
 from seedrl_jax.learner import update
 from tests import runs
@@ -28,7 +28,6 @@ _WIDTH = 4  # unrolls for each device
 _DEVICES = 4
 _AGENTS = {
   'ppo': (ppo_pendulum.get_config, {'epochs': 2, 'minibatches': 2}),
-  'pqn': (pqn_cartpole.get_config, {'epochs': 2, 'minibatches': 2}),
   'sac': (sac_pendulum.get_config, {'updates_per_call': 2}),
 }
 
@@ -83,8 +82,6 @@ def _agent(
 ) -> tuple[base.Agent, Callable[..., types.Batch]]:
   """Returns an agent, and a function for random unrolls."""
   action = types.ActionSpec((2,), np.dtype('f4'), (-1.0, -1.0), (1.0, 1.0))
-  if config.agent == 'pqn':
-    action = types.discrete(3)
   observation = types.ArraySpec((2,), np.dtype('f4'))
   env_spec = types.EnvSpec(
     types.StreamSpec(observation, action, 1, 'toy'), 16, 0

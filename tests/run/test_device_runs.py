@@ -125,6 +125,7 @@ def test_agents_train(tmp_path, monkeypatch, request, make, values):
   if make is sac_pendulum.get_config:
     config.unroll_length, config.total_env_frames = 1, 300
     config.replay.min_size = config.batch_size = 8
+    config.replay.samples_per_insert = 8.0
   if 'minibatches' in config:
     config.minibatches = 2
   summary = runs.Run(config, tmp_path).train()

@@ -81,12 +81,16 @@ def test_actors_bring_a_task_and_evaluation_has_all(tmp_path):
 @pytest.mark.parametrize(
   ('make', 'values'),
   [
-    (a2c_cartpole.get_config, {}),
+    pytest.param(a2c_cartpole.get_config, {}, marks=pytest.mark.slow),
     (
       ppo_cartpole.get_config,
       {'epochs': 2, 'minibatches': 2, 'network__popart': True},
     ),
-    (pqn_cartpole.get_config, {'epochs': 2, 'minibatches': 2}),
+    pytest.param(
+      pqn_cartpole.get_config,
+      {'epochs': 2, 'minibatches': 2},
+      marks=pytest.mark.slow,
+    ),
     (
       r2d2_cartpole.get_config,
       {'replay__min_size': 16, 'burn_in': 2, 'replay__backend': 'embedded'},

@@ -13,6 +13,7 @@ def _config(make=ppo_cartpole.get_config, **values):
   normal = {
     'env__id': 'Pendulum-v1',
     'replay__min_size': 8,
+    'replay__samples_per_insert': 8.0,
     'updates_per_call': 1,
   }
   if make is ppo_cartpole.get_config:

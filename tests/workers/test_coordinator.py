@@ -89,6 +89,7 @@ def test_a_worker_that_hangs_ends_the_run(share, index, tmp_path):
   )
 
 
+@pytest.mark.slow
 def test_the_first_worker_is_started_again_too(tmp_path):
   program = _start(
     tmp_path,
