@@ -139,6 +139,18 @@ def fill(store: base.TrajectoryStore, path: str, env_id: str) -> int:
   return insert_all(store, path, env_id)
 
 
+def difference(store: base.TrajectoryStore, path: str) -> str:
+  """Returns a warning if the table has not as many sequences, else ''."""
+  table, count = store.info()[TABLE], read_manifest(path).sequences
+  if table.size == min(count, table.config.max_size):
+    return ''
+  return (
+    f'The table of demonstrations holds {table.size} sequences, and {_FLAG}='
+    f'{path} {count}; the run keeps the table. To learn from the folder, start '
+    'with another --workdir.'
+  )
+
+
 def insert_all(store: base.TrajectoryStore, path: str, env_id: str) -> int:
   """Inserts all sequences of a folder; returns how many have arrived.
 

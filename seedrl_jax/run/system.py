@@ -153,7 +153,7 @@ class System:
     )
     if parts.gate is not None:
       parts.gate.take_over(parts.store.info()[table_configs.TABLE].size)
-    training_lib.fill_demonstrations(parts, say)
+    training_lib.fill_demonstrations(parts, say, at_start=True)
     self._counters = reporting.RunCounters(
       config, parts, self._checkpoints.record
     )

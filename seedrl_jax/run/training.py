@@ -307,11 +307,11 @@ class Training:
 
 
 def fill_demonstrations(
-  parts: opening.Parts, say: Callable[[str], None]
+  parts: opening.Parts, say: Callable[[str], None], at_start: bool = False
 ) -> None:
   """Fills the demonstrations' table if a start or lost server left it empty.
 
-  Nothing happens without a folder of demonstrations.
+  `at_start` warns if it holds others. Nothing happens without a folder.
   """
   path = parts.plan.config.demonstrations.path
   if not path:
@@ -319,3 +319,5 @@ def fill_demonstrations(
   count = folder.fill(parts.store, path, parts.plan.env_spec.env_id)
   if count:
     say(f'Took {count} demonstrations from {path}.')
+  elif at_start and (text := folder.difference(parts.store, path)):
+    say(text)

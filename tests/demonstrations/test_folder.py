@@ -67,6 +67,10 @@ def test_a_table_that_holds_some_is_left_alone(make_store, toy, folder):
   store = make_store(*_rules())
   toy.insert(store, _TABLE, [77])
   assert folder_lib.fill(store, folder, 'Toy-v0') == 0
+  assert folder_lib.difference(store, folder).startswith(
+    'The table of demonstrations holds 1 sequences, and '
+    f'--config.demonstrations.path={folder} 5; '
+  )
   assert folder_lib.insert_all(store, folder, 'Toy-v0') == 5
   assert store.info()[_TABLE].size == 6
 
@@ -94,6 +98,7 @@ def test_a_small_table_holds_the_newest(make_store, toy, folder):
   store = make_store(*_rules(max_size=2))
   folder_lib.fill(store, folder, 'Toy-v0')
   assert set(_contents(store, toy)) == {13, 14}
+  assert folder_lib.difference(store, folder) == ''
 
 
 def test_a_folder_appears_when_it_is_complete(toy, tmp_path):
