@@ -1,4 +1,4 @@
-"""An update made of a loss, one optimiser step and a target network.
+"""An update: a loss, one optimiser step and a target network.
 
 `make_trainer` makes it from the configuration's sections `optimizer` and
 `learner`. Agents with an update of their own may use `run_minibatches`, or

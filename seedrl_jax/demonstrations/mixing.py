@@ -114,7 +114,7 @@ def demonstrations_per_block(config: types.Config, num_blocks: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class MixedSampler(base.TrajectorySampler):
-  """Thread-safe sampler of blocks that consist of several tables' samples.
+  """Thread-safe sampler of blocks with samples of several tables.
 
   Attributes:
     parts: columns of every block, and the sampler that fills them.

@@ -130,6 +130,7 @@ def _rows_to_reset(
 
 
 def _where(which: jax.Array, x: types.Nest, y: types.Nest) -> types.Nest:
+  """Returns rows of `x` where `which`, bool `[n]`, is set, else of `y`."""
 
   def choose(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b)

@@ -146,7 +146,7 @@ def _as_image(
 def make_leaf(
   config: types.Config, spec: types.ArraySpec, env_id: str, name: str = ''
 ) -> Leaf:
-  """Decides what is made of an array; `config` is `config.network`.
+  """Chooses the input that an array becomes; `config` is `config.network`.
 
   Arrays of rank 3 are images. A matrix is a grey image, and an array of rank 4
   a stack of images, if it is convolved: by a convolution that `torso` names, or
@@ -185,7 +185,7 @@ def make_leaf(
 def read_leaves(
   config: types.Config, env_spec: types.EnvSpec
 ) -> tuple[Leaf, ...]:
-  """Returns what is made of each array of an observation, in order.
+  """Returns the input that each array of an observation becomes, in order.
 
   The task is left out. An action mask is, too, or becomes a vector of booleans.
 

@@ -319,7 +319,7 @@ def exit_now(sentence: str) -> NoReturn:
 
 
 def printable(text: str) -> str:
-  """Returns a text with control characters escaped, except lines and tabs.
+  """Returns a string with control characters escaped, except lines and tabs.
 
   Texts of others, such as an environment's error, could otherwise change what
   a terminal shows.

@@ -1,7 +1,6 @@
 """Tests of runs that learn from demonstrations."""
 
 import contextlib
-import re
 
 import numpy as np
 import pytest
@@ -55,8 +54,11 @@ def test_a_run_learns_from_both_tables_and_resumes_with_them(tmp_path, backend):
   assert share == pytest.approx(1 / 3, rel=0.2)
 
   values['total_env_frames'] = 900
-  again = runs.Run(_student(tmp_path / 'demos', **values), tmp_path / 'run')
-  assert not re.search('Took|The table of demonstrations', again.output)
+  more = tmp_path / 'more'
+  assert _record(more, episodes=12) > count
+  again = runs.Run(_student(more, **values), tmp_path / 'run')
+  assert 'Took' not in again.output
+  assert f'table of demonstrations holds {count} sequences' in again.output
   assert _table(again).size == count
   assert _table(again).samples > 0
   assert again.train()['status'] == 'finished'

@@ -117,7 +117,7 @@ def test_an_actor_that_is_killed_is_replaced(tmp_path: pathlib.Path):
 
 def test_an_actor_that_was_frozen_comes_back(tmp_path: pathlib.Path):
   # Long enough for an actor that a busy machine delays.
-  learner = _learner(tmp_path, _LONG, '--config.actors.timeout=5')
+  learner = _learner(tmp_path, _LONG, '--config.actors.timeout=10')
   address = learner.wait_for(r'; actors at (\S+);')[1]
   frozen, other = (_actor(address) for _ in range(2))
   for actor in frozen, other:

@@ -176,10 +176,10 @@ def test_a_host_that_freezes_ends_the_other(
   tmp_path: pathlib.Path, frozen: int
 ):
   # Long enough for a host that a busy machine delays.
-  hosts = _hosts(tmp_path, *_LOCAL, _LONG, '--config.hosts.timeout=6')
+  hosts = _hosts(tmp_path, *_LOCAL, _LONG, '--config.hosts.timeout=10')
   hosts[0].wait_for_updates()
   hosts[frozen].process.send_signal(signal.SIGSTOP)
-  sentence = _GONE.format(frozen, 'it was silent for 6 s')
+  sentence = _GONE.format(frozen, 'it was silent for 10 s')
   assert _error(hosts[1 - frozen]) == sentence
 
 

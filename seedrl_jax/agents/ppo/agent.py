@@ -56,7 +56,7 @@ class State(NamedTuple):
 
 
 class Data(NamedTuple):
-  """Pieces of a batch, of length L, that minibatches are made of."""
+  """Pieces of a batch, of length L, from which minibatches are drawn."""
 
   inputs: types.AgentInput  # [N, L, ...]
   samples: loss_lib.Samples  # [N, L]
